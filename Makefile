@@ -1,0 +1,57 @@
+# Needs Python 3.11 or newer, make and a package index; everything else goes into .venv.
+
+PYTHON ?= python3
+SEEDS ?= 100
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+# What is installed, and when: each stamp is older than the files that decide about it, or it reruns.
+RUNTIME := $(VENV)/.runtime-installed
+TOOLS := $(VENV)/.tools-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format sim bench clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
+
+venv: $(TOOLS) ## Create .venv with zabd and the tools of development
+
+demo: $(RUNTIME) ## Three real members, duplicated requests, a killed leader, a verdict
+	$(BIN)/zabctl demo
+
+test: $(TOOLS) ## Every test but the slow ones
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+check: $(TOOLS) ## Format, lint, types and import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict src
+	$(BIN)/lint-imports
+
+format: $(TOOLS) ## Rewrite the sources the way `check` wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+sim: $(RUNTIME) ## Run SEEDS fresh seeds of the simulator
+	$(BIN)/zabctl sim run --seeds $(SEEDS)
+
+bench: $(RUNTIME) ## Measure an ensemble on this machine
+	$(BIN)/zabctl bench
+
+clean: ## Remove .venv and what the tools left behind
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+
+$(RUNTIME): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "zabd needs Python 3.11 or newer, and $(PYTHON) is older: make PYTHON=/path/to/python3.11" >&2; \
+		exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[metrics,shell]'
+	@$(PIP) --only-binary :all: uvloop || echo "No uvloop for this Python: asyncio's own loop serves." >&2
+	@touch $@
+
+$(TOOLS): $(RUNTIME)
+	$(PIP) --editable '.[dev]'
+	@touch $@

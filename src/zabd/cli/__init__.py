@@ -1,0 +1,1 @@
+"""The two commands: `zabd`, the daemon, and `zabctl`, everything else."""

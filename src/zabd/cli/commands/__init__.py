@@ -1,0 +1,1 @@
+"""The subcommands of `zabctl`, one module for each family."""

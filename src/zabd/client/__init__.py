@@ -1,0 +1,1 @@
+"""The asyncio client, its blocking facade and its recipes."""

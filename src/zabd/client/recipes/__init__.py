@@ -1,0 +1,1 @@
+"""Coordination recipes on the client: dedup, lock, election and their relatives."""

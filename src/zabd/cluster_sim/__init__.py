@@ -1,0 +1,1 @@
+"""A deterministic simulator that runs the code of production under any fault."""

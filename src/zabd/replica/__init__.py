@@ -1,0 +1,1 @@
+"""One member of the ensemble from client bytes in to reply bytes out, without I/O."""

@@ -1,0 +1,1 @@
+"""Bytes at rest: the log, the snapshots and the epochs, over the `Disk` protocol."""

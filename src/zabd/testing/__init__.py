@@ -1,0 +1,1 @@
+"""Real ensembles and fault controls for test suites, as a pytest plugin."""

@@ -1,0 +1,1 @@
+"""Consensus: election, discovery, synchronisation and broadcast of opaque payloads, no I/O."""

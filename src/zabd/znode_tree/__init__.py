@@ -1,0 +1,1 @@
+"""The replicated state: the tree of znodes, its sessions and its watches, without I/O."""

@@ -1,0 +1,23 @@
+"""Settings shared by every room's tests."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# A slow or busy machine must not fail a property: time is no part of any claim made here.
+_PATIENT = (HealthCheck.too_slow,)
+
+settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_PATIENT)
+settings.register_profile(
+    "ci",
+    max_examples=200,
+    deadline=None,
+    derandomize=True,  # the verdict on a commit does not change from one run to the next
+    print_blob=True,
+    suppress_health_check=_PATIENT,
+)
+settings.register_profile(
+    "deep", max_examples=10_000, deadline=None, suppress_health_check=_PATIENT
+)
+
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
