@@ -4,6 +4,7 @@ import importlib
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -23,12 +24,23 @@ ROOMS = [
 CORE = ["model", "wire", "zab", "znode_tree", "replica"]
 
 
+REPOSITORY = Path(__file__).parent.parent
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_says_what_it_is(room: str) -> None:
     """A newcomer who opens a room reads one sentence about it before anything else."""
     module = importlib.import_module(f"zabd.{room}")
 
     assert module.__doc__
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_readme_leads_to_the_room(room: str) -> None:
+    """The table of rooms is the newcomer's first map."""
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+    assert f"| {room} | [src/zabd/{room}](src/zabd/{room}) |" in readme
 
 
 def test_no_room_is_off_the_map() -> None:
