@@ -45,7 +45,7 @@ clean: ## Remove .venv and what the tools left behind
 
 $(RUNTIME): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "zabd needs Python 3.11 or newer, and $(PYTHON) is older: make PYTHON=/path/to/python3.11" >&2; \
+		echo "zabd needs Python 3.11 or newer, which $(PYTHON) is not: make PYTHON=/path/to/python3.11" >&2; \
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[metrics,shell]'
