@@ -1,0 +1,94 @@
+"""What one member needs to know before it starts: a value, complete and checked.
+
+`zabd.server.resolution` makes one from a file, the environment and the command line; a simulated or
+a test's member is given one directly.
+"""
+
+from dataclasses import dataclass
+
+from zabd.model.ids import MemberId
+from zabd.server.zoo_cfg import Member
+
+LOOPBACK = "127.0.0.1"
+CLIENT_PORT = 2181
+QUORUM_PORT = 2881
+ELECTION_PORT = 3881
+ENSEMBLE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Everything one member needs to know; immutable, complete and already checked by `resolve`."""
+
+    member_id: MemberId
+    members: tuple[Member, ...]
+    data_dir: str
+    log_dir: str | None = None
+    client_host: str | None = LOOPBACK  # None: every address
+    client_port: int = CLIENT_PORT
+    backlog: int = 128
+    tick_ms: int = 2000
+    init_limit: int = 10
+    sync_limit: int = 5
+    session_timeout_ms_min: int = 4_000
+    session_timeout_ms_max: int = 40_000
+    connections_per_address_max: int = 60
+    connections_max: int = 0
+    words: tuple[str, ...] | None = None  # None: all of them
+    request_bytes_max: int = 1_048_575
+    snapshot_txns: int = 100_000
+    snapshots_kept: int = 3
+    standalone_enabled: bool = True
+    outstanding_max: int = 1_000
+    quorum_on_all_addresses: bool = False
+    new_cluster: bool = False
+    read_only_enabled: bool = False
+    local_sessions: bool = False
+    local_sessions_upgrade: bool = False
+    extended_types: bool = True
+    enforce_quota: bool = False
+    skip_acl: bool = False
+    super_digest: str | None = None
+    container_check_ms: int = 60_000
+    containers_per_minute_max: int = 10_000
+    container_unused_ms_max: int = 300_000
+
+    @property
+    def me(self) -> Member:
+        """This member's own entry."""
+        return next(member for member in self.members if member.id == self.member_id)
+
+    @property
+    def voters(self) -> tuple[MemberId, ...]:
+        """The members whose votes count, in order of their ids."""
+        return tuple(sorted(member.id for member in self.members if not member.observer))
+
+    @property
+    def observers(self) -> tuple[MemberId, ...]:
+        """The members that follow without a vote, in order of their ids."""
+        return tuple(sorted(member.id for member in self.members if member.observer))
+
+    @property
+    def standalone(self) -> bool:
+        """Whether this member is the whole ensemble: it needs no ports for peers."""
+        return len(self.members) == 1
+
+    def membership(self) -> str:
+        """The configuration text of /zookeeper/config and of the word `conf`."""
+        lines = [member.line() for member in self.members] if not self.standalone else []
+        return "\n".join([*lines, "version=0"])
+
+
+def default_members(count: int = ENSEMBLE) -> tuple[Member, ...]:
+    """The ensemble that needs no file: members 1 to `count` on loopback."""
+    return tuple(
+        Member(
+            id=number,
+            host=LOOPBACK,
+            quorum_port=QUORUM_PORT + number - 1,
+            election_port=ELECTION_PORT + number - 1,
+            client_host=LOOPBACK,
+            client_port=CLIENT_PORT + number - 1,
+        )
+        for number in range(1, count + 1)
+    )
