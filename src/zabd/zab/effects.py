@@ -1,0 +1,177 @@
+"""What a peer asks its host to do.
+
+The effects of one step may be performed at once, in their order; what has to come first, a peer
+waits for itself. The host may crash between any two of them. Disk requests (Append, PersistEpochs,
+Truncate, InstallSnapshot's switch-over) take effect in the order in which they were asked for.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+from zabd.model.ids import Epoch, LinkId, MemberId
+from zabd.model.zxid import Zxid
+from zabd.zab.log import Batch, LogPosition
+from zabd.zab.messages import Message, Notification, PeerState
+
+
+class Phase(IntEnum):
+    """How far a peer has come with its leader, or as one; the paper's phases 0 to 3."""
+
+    ELECTION = 0
+    DISCOVERY = 1
+    SYNCHRONISATION = 2
+    BROADCAST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Send over the election channel; it may be lost."""
+
+    member: MemberId
+    notification: Notification
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Open a quorum connection; answer with Dialled or DialFailed."""
+
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class Hangup:
+    """Close the link. What was sent before may still arrive."""
+
+    link: LinkId
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send over the link, in order."""
+
+    link: LinkId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Make the record durable behind all before it; answer with Persisted.
+
+    `committed` is the commit point for the log's durable watermark, a durable record or before.
+    """
+
+    append_id: int
+    record: bytes
+    committed: Zxid
+
+
+@dataclass(frozen=True, slots=True)
+class PersistEpochs:
+    """Replace the epoch file atomically and durably; answer with EpochsPersisted."""
+
+    request_id: int
+    accepted: Epoch
+    current: Epoch
+    cluster_id: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Durably drop every record after `position`; answer with Truncated."""
+
+    request_id: int
+    position: LogPosition
+
+
+@dataclass(frozen=True, slots=True)
+class FindRecord:
+    """Look the zxid up in the log on disk; answer with RecordFound."""
+
+    request_id: int
+    zxid: Zxid
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecords:
+    """Send the records after `after`, up to the record end `upto`, as Propose frames from disk.
+
+    Answer with RecordsStreamed or StreamFailed. Frames sent meanwhile go in between.
+    """
+
+    link: LinkId
+    after: LogPosition
+    upto: Zxid
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSnapshot:
+    """Send Snap, then the newest verified snapshot in chunks under flow control.
+
+    Answer with SnapshotStreamed or StreamFailed. The log must reach back to the snapshot.
+    """
+
+    link: LinkId
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot:
+    """Take the chunks that come over this link as the new state, all or nothing.
+
+    Answer with SnapshotInstalled or StreamFailed, even when the link goes (or is hung up) first:
+    a peer whose state may still change under it does not vote.
+    """
+
+    link: LinkId
+    position: LogPosition
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """These batches are committed and durable here: apply them, in order."""
+
+    batches: tuple[Batch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """The peer has changed its state or phase. It serves clients only while `serving`."""
+
+    state: PeerState
+    phase: Phase
+    epoch: Epoch
+    leader: MemberId | None
+    serving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A quorum followed this leader at a moment after the Confirm of this token."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """This incarnation cannot go on; the reason is a sentence for the operator."""
+
+    reason: str
+
+
+Effect: TypeAlias = (
+    Notify
+    | Dial
+    | Hangup
+    | Send
+    | Append
+    | PersistEpochs
+    | Truncate
+    | FindRecord
+    | StreamRecords
+    | StreamSnapshot
+    | InstallSnapshot
+    | Deliver
+    | Became
+    | Confirmed
+    | Stop
+)

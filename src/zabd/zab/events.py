@@ -1,0 +1,188 @@
+"""What moves a peer: everything that happens to it is one of these, even the passing of time.
+
+A host feeds events in the order in which they happen. It never calls a peer from within the
+performing of that peer's effects. After `Hangup(link)` the host closes the link, and may say
+`Disconnected(link)` or not. When `Received(link, ...)` raises `RemoteProtocolError`, the host
+closes the link and has to say `Disconnected(link)`.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from zabd.model.ids import LinkId, MemberId
+from zabd.zab.log import LogPosition
+from zabd.zab.messages import Message, Notification
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Recovery is over and the channels are open: begin. Comes first, and once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elapsed:
+    """The time may have reached `deadline_ms`. Harmless when it comes early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """A notification came over the election channel."""
+
+    notification: Notification
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    """The `Dial(member)` has succeeded: `link` is a new quorum connection to that member."""
+
+    link: LinkId
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class DialFailed:
+    """The `Dial(member)` has failed; every Dial ends in this or in Dialled, within a tick."""
+
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message came over a quorum link. A link that others dialled begins with FollowerInfo."""
+
+    link: LinkId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The link is gone, and nothing more will come over it."""
+
+    link: LinkId
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Propose this payload of `count` transactions; only when `Peer.can_submit`."""
+
+    count: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The append of this id and all before it are durable."""
+
+    append_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsPersisted:
+    """The PersistEpochs of this id is durable, directory entry included."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """The Truncate of this id is durably done; or nothing has changed, if not `done`."""
+
+    request_id: int
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFound:
+    """The answer to FindRecord: the greatest record end at or before its zxid, or None.
+
+    The beginning of a log that starts from nothing counts as a record end: GENESIS. `exact` says
+    that the zxid itself is a record end.
+    """
+
+    request_id: int
+    position: LogPosition | None
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsStreamed:
+    """All Propose frames of a StreamRecords, up to `upto`, have been handed to the link."""
+
+    link: LinkId
+    upto: LogPosition
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStreamed:
+    """Snap and all chunks of a StreamSnapshot have been handed to the link."""
+
+    link: LinkId
+    position: LogPosition
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFailed:
+    """A stream to this link, or an installation from it, has ended without success.
+
+    For an installation: the old state is untouched, and chunks that still come go nowhere.
+    """
+
+    link: LinkId
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInstalled:
+    """The snapshot that came over this link is durable and verified, and the tree stands at it.
+
+    It may come after the link has gone, if the disk had already been told to switch over.
+    """
+
+    link: LinkId
+    position: LogPosition
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Leader: prove to me, by a round that begins now, that a quorum still follows."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abdicate:
+    """The host cannot go on leading or following (shutdown, a slow disk); look again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """In place of an election: this member is the leader. For searches and tests.
+
+    Safety does not rest on elections, so a peer that is looking must survive any choice.
+    """
+
+    leader: MemberId
+
+
+Event: TypeAlias = (
+    Start
+    | Elapsed
+    | Notified
+    | Dialled
+    | DialFailed
+    | Received
+    | Disconnected
+    | Submit
+    | Persisted
+    | EpochsPersisted
+    | Truncated
+    | RecordFound
+    | RecordsStreamed
+    | SnapshotStreamed
+    | StreamFailed
+    | SnapshotInstalled
+    | Confirm
+    | Abdicate
+    | Elected
+)
