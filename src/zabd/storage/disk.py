@@ -1,9 +1,9 @@
 """The seam under storage: a disk as a list of primitive operations and one outcome.
 
 Everything above this module decides *what* is done to files and in which order; a `Disk` does it.
-`OsDisk` does it on the machine's file system, `cluster_sim.disks` in memory with every fault a disk
-has. Durability is never implied: bytes are durable after a `Sync` of their file, names after a
-`SyncDir` of their directory, and nothing else.
+`os_disk.OsDisk` does it on the machine's file system, `cluster_sim.disks` in memory with every
+fault a disk has. Durability is never implied: bytes are durable after a `Sync` of their file, names
+after a `SyncDir` of their directory, and nothing else.
 
 Invariants
     K1  A list of operations is done in order and stops at its first failure.

@@ -1,0 +1,343 @@
+"""The machine's own file system behind the `Disk` protocol: the only module that touches files.
+
+Each lane has a thread that makes the system calls, nearly all of which release the interpreter's
+lock; one list of operations is one hand-off there and one back. Invariants K1 to K4 of
+`storage.disk` hold, and
+
+    K5  While an OsDisk is open, no other process has its directory (`flock`), and no other user
+        can read it (0700, files 0600).
+"""
+
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final, TypeAlias, assert_never
+
+from zabd.model import StorageError
+from zabd.storage.disk import (
+    Buffers,
+    Create,
+    DiskFault,
+    DiskOp,
+    DiskOutcome,
+    DiskResult,
+    FreeSpace,
+    Lane,
+    List,
+    MakeDir,
+    Read,
+    Release,
+    Rename,
+    Size,
+    Sync,
+    SyncDir,
+    Truncate,
+    Unlink,
+    WriteAt,
+)
+
+Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]
+
+_BUFFERS_MAX: Final = 1024  # IOV_MAX of Linux and macOS: more buffers need a second call
+_DIRECTORY_MODE: Final = 0o700
+_FILE_MODE: Final = 0o600
+_Job: TypeAlias = tuple[Sequence[DiskOp], Callable[[DiskOutcome], None]]
+
+
+class OsDisk:
+    """A directory of the machine's file system, held by this process alone while it is open.
+
+    One thread per lane makes the system calls, so that the loop never waits for a disk; `post`
+    brings each outcome back (`loop.call_soon_threadsafe` in service). The directory is made when
+    it is missing, closed to other users, and locked: StorageError if any of that cannot be done.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        post: Callable[[Callable[[], None]], None],
+        trace: Trace = lambda _event, _fields: None,
+    ) -> None:
+        self._post = post
+        self._root_fd = _open_root(root, trace)
+        failed: set[str] = set()
+        self._queues: dict[Lane, SimpleQueue[_Job | None]] = {lane: SimpleQueue() for lane in Lane}
+        self._threads = [
+            threading.Thread(
+                target=self._work,
+                args=(self._queues[lane], _Files(self._root_fd, failed)),
+                name=f"disk-{lane.value}",
+                daemon=True,  # a stalled disk must not keep a dying process alive
+            )
+            for lane in Lane
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(
+        self,
+        ops: Sequence[DiskOp],
+        done: Callable[[DiskOutcome], None],
+        lane: Lane = Lane.LOG,
+    ) -> None:
+        """See `Disk.submit`; one hand-off to the lane's thread per list."""
+        self._queues[lane].put((ops, done))
+
+    def close(self) -> None:
+        """Finish what was submitted, close every file and give up the lock; blocks meanwhile."""
+        for queue in self._queues.values():
+            queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        os.close(self._root_fd)
+
+    def _work(self, queue: "SimpleQueue[_Job | None]", files: "_Files") -> None:
+        while (job := queue.get()) is not None:
+            ops, done = job
+            self._post(partial(done, files.perform(ops)))
+        files.close()
+
+
+class _Files:
+    """What one lane's thread knows: the descriptors of the files that it writes."""
+
+    def __init__(self, root_fd: int, failed: set[str]) -> None:
+        self._root_fd = root_fd
+        self._failed = failed  # of both lanes, K4
+        self._open: dict[str, int] = {}
+
+    def perform(self, ops: Sequence[DiskOp]) -> DiskOutcome:
+        results: list[DiskResult] = []
+        for op in ops:
+            try:
+                results.append(self._perform(op))
+            except OSError as error:
+                self._give_up_on(op)
+                number = error.errno or errno.EIO
+                return DiskOutcome(results, DiskFault(op, number, os.strerror(number)))
+            except MemoryError:
+                self._give_up_on(op)
+                return DiskOutcome(results, DiskFault(op, errno.ENOMEM, "out of memory"))
+        return DiskOutcome(results)
+
+    def close(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+    def _perform(self, op: DiskOp) -> DiskResult:
+        match op:
+            case WriteAt(file, offset, data):
+                _write_all(self._writable(file), offset, data)
+            case Sync(file):
+                _fdatasync(self._writable(file))
+            case Read(file, offset, size_bytes):
+                return self._read(file, offset, size_bytes)
+            case Create(file, size_bytes):
+                self._create(file, size_bytes)
+            case Truncate(file, size_bytes):
+                os.ftruncate(self._writable(file), size_bytes)
+            case Rename(source, target):
+                self._rename(source, target)
+            case Unlink(file):
+                self._forget(file)
+                os.unlink(file, dir_fd=self._root_fd)
+                self._failed.discard(file)
+            case SyncDir(path):
+                _with_directory(self._root_fd, path, os.fsync)
+            case MakeDir(path):
+                self._make_dir(path)
+            case Size(file):
+                return os.stat(file, dir_fd=self._root_fd).st_size
+            case List(path):
+                return _with_directory(self._root_fd, path, _names)
+            case FreeSpace():
+                space = os.fstatvfs(self._root_fd)
+                return space.f_bavail * space.f_frsize
+            case Release(file):
+                self._release(file)
+            case _:
+                assert_never(op)
+        return None
+
+    def _give_up_on(self, op: DiskOp) -> None:
+        if isinstance(op, WriteAt | Sync | Truncate):
+            self._failed.add(op.file)
+            self._forget(op.file)
+
+    def _writable(self, file: str) -> int:
+        if file in self._failed:
+            raise OSError(errno.EIO, "an earlier write or sync of this file failed")  # K4
+        descriptor = self._open.get(file)
+        if descriptor is None:
+            descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._root_fd)
+            self._open[file] = descriptor
+        return descriptor
+
+    def _read(self, file: str, offset: int, size_bytes: int) -> bytes:
+        # A reader keeps no descriptor: the other lane may put a new file under this name.
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._root_fd)
+        try:
+            return _read_all(descriptor, offset, size_bytes)
+        finally:
+            os.close(descriptor)
+
+    def _create(self, file: str, size_bytes: int) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(file, flags, _FILE_MODE, dir_fd=self._root_fd)
+        self._open[file] = descriptor
+        if size_bytes:
+            _reserve(descriptor, size_bytes)
+
+    def _rename(self, source: str, target: str) -> None:
+        if source in self._failed:
+            raise OSError(errno.EIO, "an earlier write or sync of this file failed")  # K4
+        os.rename(source, target, src_dir_fd=self._root_fd, dst_dir_fd=self._root_fd)
+        self._forget(source)
+        self._forget(target)
+        self._failed.discard(target)
+
+    def _make_dir(self, path: str) -> None:
+        try:
+            os.mkdir(path, _DIRECTORY_MODE, dir_fd=self._root_fd)
+        except FileExistsError:
+            return
+
+    def _release(self, file: str) -> None:
+        descriptor = self._open.get(file)
+        if descriptor is None:
+            return
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        self._forget(file)
+
+    def _forget(self, file: str) -> None:
+        descriptor = self._open.pop(file, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _open_root(root: str, trace: Trace) -> int:
+    try:
+        _make_root(Path(root).absolute())
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StorageError(
+            f"{root} cannot be opened as a data directory: {os.strerror(error.errno or 0)}; "
+            "name a directory that this user may create or owns"
+        ) from error
+    try:
+        _close_to_others(root, descriptor, trace)
+        _lock(root, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _make_root(root: Path) -> None:
+    """Make the directory and those above it, and their names durable, each in its parent (S2)."""
+    missing = [path for path in (root, *root.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(_DIRECTORY_MODE, exist_ok=True)
+        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
+
+
+def _close_to_others(root: str, descriptor: int, trace: Trace) -> None:
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid():
+        raise StorageError(
+            f"{root} belongs to user {status.st_uid} and this process runs as {os.geteuid()}; "
+            "start the member as the owner of its data, or give the directory to this user"
+        )
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise StorageError(
+            f"{root} cannot be written; mount its file system read-write, or name another directory"
+        )
+    mode = status.st_mode & 0o777
+    if mode & 0o077:
+        os.fchmod(descriptor, _DIRECTORY_MODE)
+        trace("data_directory_closed_to_others", {"directory": root, "mode": f"{mode:04o}"})
+
+
+def _lock(root: str, descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise StorageError(
+            f"{root} is in use by another process; stop that one first, "
+            "or give each member a directory of its own"
+        ) from error
+
+
+def _with_directory(root_fd: int, path: str, use: Callable[[int], DiskResult]) -> DiskResult:
+    if not path:
+        return use(root_fd)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = os.open(path, flags, dir_fd=root_fd)
+    try:
+        return use(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _names(directory: int) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+def _write_all(descriptor: int, offset: int, data: Buffers) -> None:
+    buffers = [data] if isinstance(data, bytes) else data
+    for start in range(0, len(buffers), _BUFFERS_MAX):
+        some = buffers[start : start + _BUFFERS_MAX]
+        wanted = sum(map(len, some))
+        written = os.pwritev(descriptor, some, offset)
+        if written < wanted:
+            _write_rest(descriptor, offset + written, b"".join(some)[written:])
+        offset += wanted
+
+
+def _write_rest(descriptor: int, offset: int, data: bytes) -> None:
+    """Finish a short write: the next call either goes on or says why it cannot."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        if not written:
+            raise OSError(errno.EIO, "nothing was written")
+        offset += written
+        view = view[written:]
+
+
+def _read_all(descriptor: int, offset: int, size_bytes: int) -> bytes:
+    data = os.pread(descriptor, size_bytes, offset)
+    if len(data) == size_bytes or not data:
+        return data
+    parts = [data]
+    while data and size_bytes > 0:
+        size_bytes -= len(data)
+        offset += len(data)
+        data = os.pread(descriptor, size_bytes, offset)
+        parts.append(data)
+    return b"".join(parts)
+
+
+def _fdatasync(descriptor: int) -> None:
+    # Systems without fdatasync have fsync, which does all of it and more.
+    getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+def _reserve(descriptor: int, size_bytes: int) -> None:
+    # Where space cannot be reserved, writing may fail for want of it later: S9 covers that.
+    getattr(os, "posix_fallocate", _extend)(descriptor, 0, size_bytes)
+
+
+def _extend(descriptor: int, _offset: int, size_bytes: int) -> None:
+    os.ftruncate(descriptor, size_bytes)
