@@ -41,7 +41,9 @@ def test_nothing_but_an_id_is_a_member_of_three_on_loopback() -> None:
     assert (config.client_host, config.client_port) == ("127.0.0.1", 2182)
     assert (config.data_dir, config.log_dir) == ("./zabd-data/2", None)
     assert (config.session_timeout_ms_min, config.session_timeout_ms_max) == (4_000, 40_000)
-    assert config.words is None
+    assert config.words is not None
+    assert "stat" in config.words
+    assert "srst" not in config.words
     assert notices == ()
 
 

@@ -7,6 +7,7 @@ a test's member is given one directly.
 from dataclasses import dataclass
 
 from zabd.model.ids import MemberId
+from zabd.server.keys import READ_ONLY_WORDS
 from zabd.server.zoo_cfg import Member
 
 LOOPBACK = "127.0.0.1"
@@ -34,7 +35,7 @@ class ServerConfig:
     session_timeout_ms_max: int = 40_000
     connections_per_address_max: int = 60
     connections_max: int = 0
-    words: tuple[str, ...] | None = None  # None: all of them
+    words: tuple[str, ...] | None = READ_ONLY_WORDS  # None: all of them
     request_bytes_max: int = 1_048_575
     snapshot_txns: int = 100_000
     snapshots_kept: int = 3
