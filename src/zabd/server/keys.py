@@ -11,7 +11,18 @@ from dataclasses import dataclass
 INT_MAX = 2**31 - 1
 PORT_MAX = 65_535
 # The four-letter words that change nothing; they are allowed unless the whitelist says less.
-READ_ONLY_WORDS = ("conf", "cons", "dirs", "dump", "envi", "gtmk", "hash", "isro", "mntr", "ruok")
+READ_ONLY_WORDS: tuple[str, ...] = (
+    "conf",
+    "cons",
+    "dirs",
+    "dump",
+    "envi",
+    "gtmk",
+    "hash",
+    "isro",
+    "mntr",
+    "ruok",
+)
 READ_ONLY_WORDS += ("srvr", "stat", "wchc", "wchp", "wchs")
 
 

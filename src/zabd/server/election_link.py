@@ -1,0 +1,231 @@
+"""The election channel: notifications between members, each sent over its sender's own connection.
+
+Loss, duplication and order do not matter here, so only the newest notification waits for a member
+that cannot be reached, and nothing is sent to one that does not read.
+
+Invariants
+    N1  A frame is at most ELECTION_FRAME_BYTES_MAX, and only members are listened to.
+    N2  A member that cannot be reached is dialled again with growing pauses, and at once when it is
+        heard itself.
+"""
+
+import asyncio
+import random
+from typing import Final, Protocol
+
+from zabd.model.errors import RemoteProtocolError
+from zabd.model.ids import MemberId
+from zabd.server.config import ServerConfig
+from zabd.server.logging import Trace
+from zabd.server.loop import Handle, Listener, Loop
+from zabd.server.peer_link import peer_name, tune
+from zabd.server.zoo_cfg import Member
+from zabd.zab.codec import Decoder, encode
+from zabd.zab.messages import Notification
+
+ELECTION_FRAME_BYTES_MAX: Final = 512
+ELECTION_OUTPUT_BYTES_MAX: Final = 64 * 2**10
+"""Some hundred notifications: a member that left these unread is not listening."""
+
+PAUSE_MS_MIN: Final = 20
+PAUSE_MS_MAX: Final = 1_000
+
+
+class NotificationOwner(Protocol):
+    """Who is told: the driver."""
+
+    def notified(self, notification: Notification) -> None:
+        """A member's notification came."""
+        ...
+
+
+class ElectionChannel:
+    """Sends to every other member, listens to every other member."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        config: ServerConfig,
+        owner: NotificationOwner,
+        rng: random.Random,
+        trace: Trace,
+    ) -> None:
+        self.owner = owner
+        self.trace = trace
+        self.silence_ms = config.tick_ms * config.sync_limit
+        self._loop = loop
+        self._config = config
+        self._listener: Listener | None = None
+        self._senders = {
+            member.id: _Sender(loop, member, config.tick_ms, rng, self.silence_ms)
+            for member in config.members
+            if member.id != config.member_id
+        }
+        self._receivers: dict[int, _Receiver] = {}
+        self._next_receiver = 0
+
+    async def listen(self) -> None:
+        """Accept connections of members; OSError if the port is taken."""
+        me = self._config.me
+        host = None if self._config.quorum_on_all_addresses else me.host
+        self._listener = await self._loop.create_server(self._accepted, host, me.election_port)
+
+    def notify(self, member: MemberId, notification: Notification) -> None:
+        """Send, or let it wait until the member can be reached or a newer one replaces it."""
+        self._senders[member].send(encode(notification))
+
+    def close(self) -> None:
+        """Drop everything; nothing is sent any more."""
+        if self._listener is not None:
+            self._listener.close()
+        for sender in self._senders.values():
+            sender.stop()
+        for receiver in list(self._receivers.values()):
+            receiver.abort()
+
+    # What receivers ask for.
+
+    def heard(self, notification: Notification) -> bool:
+        """Take a notification; False if it is from none of the other members (N1)."""
+        sender = self._senders.get(notification.sender)
+        if sender is None:
+            return False
+        sender.is_up()
+        self.owner.notified(notification)
+        return True
+
+    def opened(self, receiver: "_Receiver") -> bool:
+        """Whether there is room for one more; a member needs one connection and leaves a few."""
+        if len(self._receivers) >= 16 + 8 * len(self._senders):
+            return False
+        self._receivers[receiver.number] = receiver
+        return True
+
+    def lost(self, receiver: "_Receiver") -> None:
+        """A connection is gone."""
+        self._receivers.pop(receiver.number, None)
+
+    def _accepted(self) -> "_Receiver":
+        self._next_receiver += 1
+        return _Receiver(self, self._next_receiver)
+
+
+class _Receiver(asyncio.Protocol):
+    """The end that listens; it never writes."""
+
+    def __init__(self, channel: ElectionChannel, number: int) -> None:
+        self.number = number
+        self._channel = channel
+        self._decoder = Decoder(limit=ELECTION_FRAME_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        tune(transport, self._channel.silence_ms)
+        if not self._channel.opened(self):
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        try:
+            for message in self._decoder.feed(data):
+                if not isinstance(message, Notification) or not self._channel.heard(message):
+                    raise RemoteProtocolError(f"no notification of a member: {message!r:.200}")
+        except RemoteProtocolError as error:
+            peer = peer_name(self._transport)
+            fields = {"level": "warning", "peer": peer, "why": str(error)}
+            self._channel.trace("election_link_dropped", fields)
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (asyncio's signature)
+        self._channel.lost(self)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Sender(asyncio.Protocol):
+    """The connection to one member: dialled when there is something to say, kept while it lasts."""
+
+    def __init__(
+        self, loop: Loop, member: Member, tick_ms: int, rng: random.Random, silence_ms: int
+    ) -> None:
+        self._loop = loop
+        self._member = member
+        self._dial_timeout_ms = tick_ms
+        self._rng = rng
+        self._silence_ms = silence_ms
+        self._transport: asyncio.Transport | None = None
+        self._waiting: bytes | None = None  # the newest that could not be sent
+        self._dial: asyncio.Task[None] | None = None
+        self._retry: Handle | None = None
+        self._pause_ms = PAUSE_MS_MIN
+        self._stopped = False
+
+    def send(self, frame: bytes) -> None:
+        """Send now, or once connected if nothing newer has come by then."""
+        transport = self._transport
+        if transport is None:
+            self._waiting = frame
+            self._connect()
+        elif transport.get_write_buffer_size() < ELECTION_OUTPUT_BYTES_MAX:
+            transport.write(frame)
+
+    def is_up(self) -> None:
+        """The member was heard: if it is waited for, wait no longer (N2)."""
+        self._pause_ms = PAUSE_MS_MIN
+        if self._retry is not None:
+            self._retry.cancel()
+            self._again()
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        self._stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._dial is not None:
+            self._dial.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        tune(transport, self._silence_ms)
+        self._transport = transport
+        self._pause_ms = PAUSE_MS_MIN
+        if self._waiting is not None:
+            transport.write(self._waiting)
+            self._waiting = None
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (asyncio's signature)
+        self._transport = None
+        if self._waiting is not None:
+            self._connect()
+
+    def _connect(self) -> None:
+        if self._dial is None and self._retry is None and not self._stopped:
+            self._dial = self._loop.create_task(self._dialling())
+
+    async def _dialling(self) -> None:
+        member = self._member
+        try:
+            async with asyncio.timeout(self._dial_timeout_ms / 1000):
+                await self._loop.create_connection(lambda: self, member.host, member.election_port)
+        except OSError:  # a timeout is one of them
+            if not self._stopped:
+                self._try_later()
+        finally:
+            self._dial = None
+
+    def _try_later(self) -> None:
+        pause_ms = self._rng.uniform(0.5, 1.0) * self._pause_ms
+        self._pause_ms = min(2 * self._pause_ms, PAUSE_MS_MAX)
+        self._retry = self._loop.call_at(self._loop.time() + pause_ms / 1000, self._again)
+
+    def _again(self) -> None:
+        self._retry = None
+        if self._waiting is not None:
+            self._connect()
