@@ -41,7 +41,7 @@ def run(seed: int, hash_seed: str) -> str:
     """The digest of the run above in an interpreter of its own."""
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(seed)],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": "."},
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,

@@ -163,6 +163,15 @@ class Pipe:
         self.send(Mark.RESET, 0)
         self.closed_by = Mark.RESET
 
+    def close_quietly(self) -> None:
+        """Take nothing more: the sender knows that the connection is broken."""
+        self.closed_by = self.closed_by or Mark.FINISHED
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is under way and nothing will be."""
+        return self.closed_by is not None and not self._queue
+
     def vanish(self) -> None:
         """Lose this direction without a word: a prefix arrives, and nothing after it."""
         if self.closed_by is None:
@@ -223,6 +232,8 @@ class Pipe:
         self.receiver.arrived(payload)
         if size_bytes:
             self.sender.drained()
+        if self.over:
+            self.receiver.connection.forget_if_over()
 
 
 class End:
@@ -305,7 +316,7 @@ class End:
         receiver = self.receiver
         assert receiver is not None, "a connection is accepted before anything arrives on it"
         if payload is Mark.RESET:
-            self.outgoing.closed_by = Mark.RESET
+            self.outgoing.close_quietly()
             self._leave()
             receiver.lost(ConnectionResetError(104, "connection reset by the other side"))
         elif payload is Mark.FINISHED:
@@ -343,12 +354,11 @@ class End:
 
     def _answer_for_a_closed_port(self, payload: object) -> None:
         if payload is Mark.RESET:
-            self.outgoing.closed_by = Mark.RESET
+            self.outgoing.close_quietly()
             if self.receiver is not None:
                 self.receiver.lost(ConnectionResetError(104, "connection reset by the other side"))
         elif payload is not Mark.FINISHED and self.host.up:
             self.outgoing.cut(keep_bytes=0)
-        self.connection.forget_if_over()
 
 
 class Connection:
@@ -374,6 +384,7 @@ class Connection:
         told, untold = (self.backward, self.forward) if dialler else (self.forward, self.backward)
         untold.vanish()
         told.cut()
+        told.closed_by = None  # the untold side may go on sending, into a closed port
 
     def stall(self) -> None:
         """Let nothing move in either direction, and tell nobody."""
@@ -386,8 +397,8 @@ class Connection:
         self.backward.release(HELD_STALL)
 
     def forget_if_over(self) -> None:
-        """Leave the network's list once neither side can send any more."""
-        if self.forward.closed_by is not None and self.backward.closed_by is not None:
+        """Leave the network's list once nothing is under way and nobody can send any more."""
+        if self.forward.over and self.backward.over:
             self._network.connections.pop(self.id, None)
 
 
