@@ -1,1 +1,17 @@
 """The asyncio client, its blocking facade and its recipes."""
+
+from zabd.client.client import Client, connect
+from zabd.client.effects import SessionState
+from zabd.client.events import EventStream, StateChange
+from zabd.client.retry import RetryPolicy
+from zabd.client.transaction import Transaction
+
+__all__ = [
+    "Client",
+    "EventStream",
+    "RetryPolicy",
+    "SessionState",
+    "StateChange",
+    "Transaction",
+    "connect",
+]

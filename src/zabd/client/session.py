@@ -1,1 +1,574 @@
-"""A client's session as a state machine without I/O: bytes, time and wishes in, effects out."""
+"""A client's session as a state machine without I/O: bytes, time and wishes in, effects out.
+
+One `Session` is one ZooKeeper session. It starts without an id, gets one from the first server that
+takes it, moves with it from server to server, and ends LOST or CLOSED; it never becomes another
+session. The host gives it connections and the time, and does what the effects say.
+
+Invariants
+    I1  Requests are sent in the order of `submit`, each at most once, and answered in that order.
+        What was sent when a connection dies has an unknown outcome and is failed, never re-sent.
+    I2  A request belongs to the session it was submitted to: what still waits when the session ends
+        fails, so nothing crosses from one session to the next.
+    I3  SUSPENDED is told before the requests of the dead connection fail, and before any reply of
+        the next one.
+    I4  On a new connection auth packets go first, then the watches, then what waited.
+    I5  The lease ends `margin` before the moment at which the ensemble, counting from the last
+        request that it is known to have received, may expire the session. From then on the session
+        is LOST, network or not.
+
+Client protocol, sections 2, 3, 13 and 15; the lease is that of the dedup recipe, section 7.2.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+from enum import Enum
+
+from zabd.client.chroot import Chroot
+from zabd.client.effects import (
+    Became,
+    Credentials,
+    Effect,
+    Failed,
+    Fired,
+    Hangup,
+    Replied,
+    Send,
+    SessionState,
+)
+from zabd.client.failures import Failures
+from zabd.client.watches import Table, WatchRegistry
+from zabd.model.errors import (
+    AuthFailedError,
+    ErrorCode,
+    KeeperError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from zabd.model.ids import SessionId
+from zabd.model.ops import (
+    AddWatch,
+    Auth,
+    CloseSession,
+    Exists,
+    GetChildren,
+    GetChildren2,
+    GetData,
+    Multi,
+    Op,
+    Ping,
+)
+from zabd.model.results import ErrorResult, MultiResult
+from zabd.model.session import ConnectRequest
+from zabd.model.watch_events import AddWatchMode, EventType, KeeperState, WatchEvent
+from zabd.wire.frames import RESPONSE_BYTES_MAX, FrameReader
+from zabd.wire.replies import (
+    decode_connect_response,
+    decode_reply_header,
+    decode_result,
+    decode_watch_event,
+)
+from zabd.wire.requests import encode_connect, encode_request
+
+XID_MAX = 2**31 - 1
+XID_WATCH_EVENT = -1
+XID_PING = -2
+XID_AUTH = -4
+XID_SET_WATCHES = -8
+
+# Sent and not answered yet. A ZooKeeper server stops reading at 1,000 requests in flight, so more
+# would only sit in socket buffers; what goes beyond waits here and can still be withdrawn.
+OUTSTANDING_MAX = 1000
+# Waiting for a connection or for a place among the outstanding: at 100 bytes each about 10 MB.
+QUEUED_MAX = 100_000
+# The least time a server gets to take a connection and answer the handshake.
+ATTEMPT_MS_MIN = 500
+LEASE_MARGIN_MS_MIN = 100
+_NO_PASSWORD = bytes(16)
+
+
+class _Phase(Enum):
+    OFFLINE = "offline"
+    GREETING = "greeting"
+    ESTABLISHED = "established"
+    ENDED = "ended"
+
+
+class _Request:
+    __slots__ = ("op", "sent_ms", "token", "watcher", "xid")
+
+    def __init__(self, op: Op, token: object, watcher: Hashable | None, xid: int = 0) -> None:
+        self.op = op
+        self.token = token
+        self.watcher = watcher
+        self.xid = xid
+        self.sent_ms = 0
+
+
+class _Identity:
+    """Credentials for the connection; `token` waits for the first answer to them."""
+
+    __slots__ = ("auth", "scheme", "token")
+
+    def __init__(self, scheme: str, auth: bytes, token: object | None) -> None:
+        self.scheme = scheme
+        self.auth = auth
+        self.token = token
+
+
+class Session:
+    """One session; every method returns the effects to perform, in order.
+
+    `now_ms` is boot time (`client.clock`). `deadline_ms` is when `elapsed` wants to be called.
+    With `credentials` an existing session is resumed. `refused` says that the ensemble itself has
+    called the session over.
+    """
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        *,
+        last_zxid: int = 0,
+        identities: Sequence[tuple[str, bytes]] = (),
+        credentials: Credentials | None = None,
+        chroot: Chroot | None = None,
+        lease_margin_ms: int | None = None,
+    ) -> None:
+        self.session_id: SessionId = credentials.session_id if credentials else 0
+        self.timeout_ms = credentials.timeout_ms if credentials else timeout_ms
+        self.last_zxid = last_zxid
+        self.state = SessionState.SUSPENDED
+        self.refused = False
+        self.watches = WatchRegistry()
+        self.failures = Failures(chroot or Chroot())
+        self.failures.session_id = self.session_id
+        self._asked_ms = timeout_ms
+        self._password = credentials.password if credentials else _NO_PASSWORD
+        self._identities = [_Identity(scheme, auth, None) for scheme, auth in identities]
+        self._margin_ms = lease_margin_ms
+        self._phase = _Phase.OFFLINE
+        self._closing = False
+        self._frames = FrameReader(RESPONSE_BYTES_MAX)
+        self._xid = 0
+        self._queued: deque[_Request] = deque()
+        self._outstanding: deque[_Request] = deque()
+        self._auths_outstanding: deque[tuple[_Identity, int]] = deque()
+        self._pings_outstanding: deque[int] = deque()
+        self._output: list[bytes] = []
+        self._lease_ms: int | None = None
+        self._greeting_deadline_ms = 0
+        self._greeted_ms = 0
+        self._spoke_ms = 0
+        self._heard_ms = 0
+
+    # What the host asks about.
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session is over, LOST or CLOSED."""
+        return self._phase is _Phase.ENDED
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What resumes this session, once it has an id."""
+        if not self.session_id:
+            return None
+        return Credentials(self.session_id, self._password, self.timeout_ms)
+
+    @property
+    def identities(self) -> list[tuple[str, bytes]]:
+        """The credentials given so far, for the session that follows this one."""
+        return [(identity.scheme, identity.auth) for identity in self._identities]
+
+    @property
+    def lease_deadline_ms(self) -> int | None:
+        """When the session has to be taken for lost if nothing more is heard (I5)."""
+        return self._lease_ms
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When `elapsed` has something to do; None if only bytes or wishes can move the session."""
+        if self.ended:
+            return None
+        deadlines = [] if self._lease_ms is None else [self._lease_ms]
+        if self._phase is _Phase.GREETING:
+            deadlines.append(self._greeting_deadline_ms)
+        if self._phase is _Phase.ESTABLISHED:
+            deadlines += [self._spoke_ms + self._third_ms, self._heard_ms + 2 * self._third_ms]
+        return min(deadlines, default=None)
+
+    @property
+    def wants_flush(self) -> bool:
+        """Whether `flush` has bytes to send."""
+        return bool(self._output)
+
+    @property
+    def _third_ms(self) -> int:
+        return max(1, self.timeout_ms // 3)
+
+    def attempt_ms(self, now_ms: int) -> int:
+        """How long one server may take to accept a connection and answer the handshake.
+
+        A third of the timeout, less when the lease is running out: a dead server must leave time
+        to try the others.
+        """
+        limit = self._third_ms
+        if self._lease_ms is not None:
+            limit = min(limit, (self._lease_ms - now_ms) // 3)
+        return max(ATTEMPT_MS_MIN, limit)
+
+    # Wishes.
+
+    def submit(
+        self, op: Op, token: object, now_ms: int, *, watcher: Hashable | None = None
+    ) -> None:
+        """Take a request; its answer comes as `Replied` or `Failed` with this token.
+
+        The watcher is registered when the answer shows that the server holds the watch.
+
+        Raises:
+            LocalProtocolError: too many requests wait already, or the session is being closed.
+            SessionExpiredError: the session is over.
+        """
+        if self.ended:
+            raise self.failures.expired(op, sent=False)
+        if self._closing:
+            raise LocalProtocolError("the session is being closed and takes no more requests")
+        if len(self._queued) >= QUEUED_MAX:
+            raise LocalProtocolError(
+                f"{QUEUED_MAX} requests wait already; await some before sending more"
+            )
+        self._queued.append(_Request(op, token, watcher))
+        self._pump(now_ms)
+
+    def withdraw(self, token: object) -> bool:
+        """Take back a request; return whether it had not been sent, so that it never will be."""
+        for request in self._queued:
+            if request.token is token:
+                self._queued.remove(request)
+                return True
+        return False
+
+    def add_auth(self, scheme: str, auth: bytes, token: object, now_ms: int) -> None:
+        """Authenticate this connection and all later ones; the token hears of the first answer."""
+        if self.ended:
+            raise self.failures.expired(None, sent=False)
+        identity = _Identity(scheme, auth, token)
+        self._identities.append(identity)
+        if self._phase is _Phase.ESTABLISHED:
+            self._send_auth(identity, now_ms)
+
+    def close(self, token: object, now_ms: int) -> list[Effect]:
+        """End the session behind what was submitted before; CLOSED follows.
+
+        Without a connection a session that exists is closed at the next one, and one that does not
+        exist is over at once.
+        """
+        if self.ended or self._closing:
+            return []
+        if not self.session_id:
+            return [*self._hang_up("closed by the client", now_ms), *self._end_closed()]
+        self.submit(CloseSession(), token, now_ms)
+        self._closing = True
+        return self.flush(now_ms)
+
+    def abandon(self, now_ms: int) -> list[Effect]:
+        """End the session without a word to the ensemble, which will expire it."""
+        if self.ended:
+            return []
+        return [*self._hang_up("abandoned by the client", now_ms), *self._end_closed()]
+
+    def flush(self, now_ms: int) -> list[Effect]:
+        """Return what was submitted since the last call as one piece to send."""
+        if not self._output:
+            return []
+        data = b"".join(self._output)
+        self._output.clear()
+        self._spoke_ms = now_ms
+        return [Send(data)]
+
+    def check_lease(self, now_ms: int) -> list[Effect]:
+        """Compare the lease with the time: to be called before anything that relies on it (I5)."""
+        if self.ended or self._lease_ms is None or now_ms < self._lease_ms:
+            return []
+        return self._lose("the local lease ran out")
+
+    # What happens.
+
+    def opened(self, now_ms: int) -> list[Effect]:
+        """A connection to some server is there: introduce ourselves."""
+        assert self._phase is _Phase.OFFLINE, "one connection at a time"
+        self._phase = _Phase.GREETING
+        self._frames = FrameReader(RESPONSE_BYTES_MAX)
+        self._greeted_ms = now_ms
+        self._greeting_deadline_ms = now_ms + self.attempt_ms(now_ms)
+        request = ConnectRequest(
+            protocol_version=0,
+            last_zxid_seen=self.last_zxid,
+            timeout_ms=self._asked_ms,
+            session_id=self.session_id,
+            password=self._password,
+            read_only=False,
+        )
+        return [Send(encode_connect(request))]
+
+    def closed(self, now_ms: int, reason: str = "the server closed the connection") -> list[Effect]:
+        """The connection is gone; what it had not answered has an unknown outcome (I1)."""
+        if self._phase in {_Phase.OFFLINE, _Phase.ENDED}:
+            return []
+        self._phase = _Phase.OFFLINE
+        if self._closing and self._close_was_sent():
+            return self._end_closed()
+        effects = self._become(SessionState.SUSPENDED, reason)
+        effects += [
+            Failed(request.token, self.failures.lost_reply(request.op, reason))
+            for request in self._forget_connection()
+        ]
+        return [*effects, *self.check_lease(now_ms)]
+
+    def receive(self, chunk: bytes, now_ms: int) -> list[Effect]:
+        """Bytes came on the current connection."""
+        effects: list[Effect] = []
+        if self._phase in {_Phase.OFFLINE, _Phase.ENDED}:
+            return effects
+        self._heard_ms = now_ms
+        try:
+            self._take_frames(self._frames.feed(chunk), now_ms, effects)
+        except RemoteProtocolError as error:
+            effects += self._hang_up(f"the server broke the protocol: {error}", now_ms)
+        if self._phase is _Phase.ESTABLISHED:
+            self._pump(now_ms)
+            effects += self.flush(now_ms)
+        return [*effects, *self.check_lease(now_ms)]
+
+    def elapsed(self, now_ms: int) -> list[Effect]:
+        """Time has passed: ping, leave a silent server, or give the session up."""
+        if lost := self.check_lease(now_ms):
+            return lost
+        if self._phase is _Phase.GREETING and now_ms >= self._greeting_deadline_ms:
+            return self._hang_up("the server did not answer the handshake", now_ms)
+        if self._phase is not _Phase.ESTABLISHED:
+            return []
+        silence_ms = now_ms - self._heard_ms
+        if silence_ms >= 2 * self._third_ms:
+            return self._hang_up(f"the server was silent for {silence_ms} ms", now_ms)
+        if now_ms - self._spoke_ms >= self._third_ms:
+            self._pings_outstanding.append(now_ms)
+            self._output.append(encode_request(XID_PING, Ping()))
+        return self.flush(now_ms)
+
+    def _take_frames(self, frames: list[bytes], now_ms: int, effects: list[Effect]) -> None:
+        for frame in frames:
+            if self._phase is _Phase.GREETING:
+                self._greeted(frame, now_ms, effects)
+            elif self._phase is _Phase.ESTABLISHED:
+                self._answered(frame, effects)
+
+    # The handshake.
+
+    def _greeted(self, frame: bytes, now_ms: int, effects: list[Effect]) -> None:
+        response = decode_connect_response(frame)
+        if response.refused:
+            if not self.session_id:
+                raise RemoteProtocolError("a new session was refused as if it had expired")
+            self.refused = True
+            effects += self._lose("the ensemble has expired the session")
+            return
+        self.session_id = self.failures.session_id = response.session_id
+        self.timeout_ms = response.timeout_ms
+        self._password = response.password
+        self._phase = _Phase.ESTABLISHED
+        self._spoke_ms = self._greeted_ms
+        self._renew_lease(self._greeted_ms)
+        effects += self._become(SessionState.CONNECTED, "a server has the session")
+        self._introduce(now_ms)
+
+    def _introduce(self, now_ms: int) -> None:
+        """Send what a new connection has to know before requests: I4."""
+        for identity in self._identities:
+            self._send_auth(identity, now_ms)
+        if self._closing:
+            return
+        for op in self.watches.rearm(self.last_zxid):
+            request = _Request(op, None, None, XID_SET_WATCHES)
+            self._send_request(request, now_ms)
+
+    def _send_auth(self, identity: _Identity, now_ms: int) -> None:
+        self._auths_outstanding.append((identity, now_ms))
+        self._output.append(encode_request(XID_AUTH, Auth(0, identity.scheme, identity.auth)))
+
+    # Requests and their answers.
+
+    def _pump(self, now_ms: int) -> None:
+        if self._phase is not _Phase.ESTABLISHED:
+            return
+        while self._queued and len(self._outstanding) < OUTSTANDING_MAX:
+            request = self._queued.popleft()
+            self._xid = self._xid % XID_MAX + 1
+            request.xid = self._xid
+            self._send_request(request, now_ms)
+
+    def _send_request(self, request: _Request, now_ms: int) -> None:
+        request.sent_ms = now_ms
+        self._output.append(encode_request(request.xid, request.op))
+        self._outstanding.append(request)
+
+    def _answered(self, frame: bytes, effects: list[Effect]) -> None:
+        xid, zxid, code = decode_reply_header(frame)
+        if xid == XID_WATCH_EVENT:
+            event = decode_watch_event(frame)
+            effects += [Fired(watcher, event) for watcher in self.watches.take(event)]
+            return
+        self.last_zxid = max(self.last_zxid, zxid)
+        if xid == XID_PING:
+            if self._pings_outstanding:
+                self._renew_lease(self._pings_outstanding.popleft())
+        elif xid == XID_AUTH:
+            self._auth_answered(code, effects)
+        else:
+            self._request_answered(xid, code, frame, effects)
+
+    def _auth_answered(self, code: int, effects: list[Effect]) -> None:
+        if not self._auths_outstanding:
+            raise RemoteProtocolError("an answer to an auth packet that was not sent")
+        identity, sent_ms = self._auths_outstanding.popleft()
+        self._renew_lease(sent_ms)
+        token, identity.token = identity.token, None
+        if code == ErrorCode.OK:
+            if token is not None:
+                effects.append(Replied(token, ErrorResult(0)))
+            return
+        # Offering it again at every reconnect would cost each connection: the server closes it.
+        self._identities.remove(identity)
+        if token is not None:
+            message = f"the server does not accept these {identity.scheme} credentials"
+            effects.append(Failed(token, AuthFailedError(message, operation="add_auth")))
+
+    def _request_answered(self, xid: int, code: int, frame: bytes, effects: list[Effect]) -> None:
+        if not self._outstanding or self._outstanding[0].xid != xid:
+            expected = self._outstanding[0].xid if self._outstanding else "none"
+            raise RemoteProtocolError(f"a reply to xid {xid}, expected {expected}")
+        request = self._outstanding.popleft()
+        self._renew_lease(request.sent_ms)
+        if xid == XID_SET_WATCHES:
+            if code != ErrorCode.OK:
+                raise RemoteProtocolError(f"the server refused our watches with {code}")
+            return
+        if request.watcher is not None:
+            self._register(request, code)
+        if code != ErrorCode.OK:
+            effects.append(Failed(request.token, self.failures.answer(code, request.op)))
+            return
+        result = decode_result(request.op.opcode, frame)
+        if isinstance(result, MultiResult) and (failure := self._culprit(request.op, result)):
+            effects.append(Failed(request.token, failure))
+            return
+        effects.append(Replied(request.token, result))
+        if isinstance(request.op, CloseSession):
+            self._phase = _Phase.OFFLINE
+            effects += [Hangup("the session is closed"), *self._end_closed()]
+
+    def _register(self, request: _Request, code: int) -> None:
+        assert request.watcher is not None
+        table = _table_of(request.op, code)
+        if table is not None:
+            path: str = getattr(request.op, "path", "")
+            self.watches.add(table, path, request.watcher)
+
+    def _culprit(self, op: Op, result: MultiResult) -> KeeperError | None:
+        if not isinstance(op, Multi):
+            return None
+        for index, part in enumerate(result.results):
+            if isinstance(part, ErrorResult) and part.code not in _NOT_THE_CULPRIT:
+                error = self.failures.answer(part.code, op.ops[index])
+                error.op_index = index
+                return error
+        return None
+
+    # Endings.
+
+    def _hang_up(self, reason: str, now_ms: int) -> list[Effect]:
+        if self._phase in {_Phase.OFFLINE, _Phase.ENDED}:
+            return []
+        return [Hangup(reason), *self.closed(now_ms, reason)]
+
+    def _lose(self, reason: str) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._phase is not _Phase.OFFLINE:
+            effects.append(Hangup(reason))
+        self._phase = _Phase.ENDED
+        effects += self._become(SessionState.LOST, reason)
+        sent = self._forget_connection()
+        effects += [Failed(r.token, self.failures.expired(r.op, sent=True)) for r in sent]
+        return [*effects, *self._fail_waiting(), *self._expire_watches()]
+
+    def _end_closed(self) -> list[Effect]:
+        self._phase = _Phase.ENDED
+        effects = self._become(SessionState.CLOSED, "closed by the client")
+        sent = [r for r in self._forget_connection() if not isinstance(r.op, CloseSession)]
+        effects += [
+            Failed(r.token, self.failures.lost_reply(r.op, "the client was closed")) for r in sent
+        ]
+        self.watches.drain()
+        return [*effects, *self._fail_waiting()]
+
+    def _fail_waiting(self) -> list[Effect]:
+        waiting = [Failed(r.token, self.failures.expired(r.op, sent=False)) for r in self._queued]
+        self._queued.clear()
+        identities = [i for i in self._identities if i.token is not None]
+        failed = [Failed(i.token, self.failures.expired(None, sent=False)) for i in identities]
+        for identity in identities:
+            identity.token = None
+        return [*waiting, *failed]
+
+    def _expire_watches(self) -> list[Effect]:
+        return [
+            Fired(watcher, WatchEvent(EventType.NONE, KeeperState.EXPIRED, path))
+            for watcher, path in self.watches.drain()
+        ]
+
+    def _forget_connection(self) -> list[_Request]:
+        """Return the requests whose reply is not coming; the watches go out again by themselves."""
+        lost = [request for request in self._outstanding if request.xid != XID_SET_WATCHES]
+        self._outstanding.clear()
+        self._auths_outstanding.clear()
+        self._pings_outstanding.clear()
+        self._output.clear()
+        return lost
+
+    def _close_was_sent(self) -> bool:
+        return any(isinstance(request.op, CloseSession) for request in self._outstanding)
+
+    def _become(self, state: SessionState, reason: str) -> list[Effect]:
+        if state is self.state:
+            return []
+        self.state = state
+        return [Became(state, reason)]
+
+    def _renew_lease(self, sent_ms: int) -> None:
+        margin = self._margin_ms
+        if margin is None:
+            margin = max(self.timeout_ms // 20, LEASE_MARGIN_MS_MIN)
+        self._lease_ms = max(self._lease_ms or 0, sent_ms + self.timeout_ms - margin)
+
+
+_NOT_THE_CULPRIT = frozenset({ErrorCode.OK, ErrorCode.RUNTIME_INCONSISTENCY})
+
+
+def _table_of(op: Op, code: int) -> Table | None:
+    """The table in which a server has put the watch of an op that was answered with this code."""
+    match op:
+        case Exists():
+            if code == ErrorCode.NO_NODE:
+                return Table.EXIST
+            return Table.DATA if code == ErrorCode.OK else None
+        case _ if code != ErrorCode.OK:
+            return None
+        case GetData():
+            return Table.DATA
+        case GetChildren() | GetChildren2():
+            return Table.CHILD
+        case AddWatch(_, mode):
+            recursive = mode == AddWatchMode.PERSISTENT_RECURSIVE
+            return Table.RECURSIVE if recursive else Table.PERSISTENT
+        case _:
+            return None

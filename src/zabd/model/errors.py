@@ -80,10 +80,14 @@ _BY_CODE: Final[dict[int, type["KeeperError"]]] = {}
 class KeeperError(ZabdError):
     """An answer the service gives in place of a result; `code` is what travels on the wire.
 
-    `path`, `operation` and `session_id` say what was asked for, where that is known.
+    `path`, `operation` and `session_id` say what was asked for, where that is known. A client that
+    got no answer says with `maybe_applied` whether the write may have happened all the same, and
+    with `op_index` which op of a multi an answer is about.
     """
 
     code: ClassVar[ErrorCode]
+    maybe_applied: bool = False
+    op_index: int | None = None
 
     def __init_subclass__(cls, *, code: ErrorCode) -> None:
         if code in _BY_CODE:

@@ -1,0 +1,457 @@
+"""The asyncio client: every operation of the protocol on a session that looks after itself.
+
+``async with connect("h1:2181,h2:2181/chroot") as zk: await zk.create("/a", b"1")``
+
+Requests may be pipelined: they are sent in the order in which the methods are called, and one turn
+of the loop sends what it gathered in one write. Errors say which operation on which path of which
+session, and `maybe_applied` says whether a write without an answer may have happened.
+
+Invariants
+    I1  A request belongs to one session; with `session_id` it fails rather than go to another.
+    I2  State changes reach `on_transition` hooks before anything that follows from them.
+    I3  Reads are repeated when their connection is lost, writes never (`client.retry`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random, SystemRandom
+from types import TracebackType
+from typing import Self, TypeVar
+
+from zabd.client.chroot import Chroot
+from zabd.client.clock import Clock, clock_of
+from zabd.client.driver import SessionDriver
+from zabd.client.effects import (
+    Became,
+    Credentials,
+    Effect,
+    Failed,
+    Fired,
+    Replied,
+    SessionState,
+)
+from zabd.client.events import (
+    CallbackQueue,
+    EventStream,
+    Listener,
+    StateChange,
+    Watcher,
+)
+from zabd.client.hosts import HostList, parse_connect_string
+from zabd.client.identity import Identity, own_identity
+from zabd.client.operations import UNSET, Operations, Timeout
+from zabd.client.retry import RetryPolicy
+from zabd.client.session import Session
+from zabd.model.acl import OPEN_ACL_UNSAFE, Acl
+from zabd.model.errors import LocalProtocolError, OperationTimeoutError
+from zabd.model.ids import SessionId, format_session
+from zabd.model.ops import Op
+from zabd.model.results import Result
+
+log = logging.getLogger("zabd.client")
+
+T = TypeVar("T")
+
+
+class Client(Operations):
+    """A client of a ZooKeeper ensemble; made by `connect`, used as an async context manager.
+
+    `timeout` is the session timeout in seconds to ask for, `connect_timeout` how long to wait for
+    the first session (by default one session timeout), `operation_timeout` how long any operation
+    may take, in whatever state the connection is; None waits as long as the session lives. `auth`
+    are (scheme, credentials) pairs offered on every connection. `lease_margin` is how many seconds
+    before its possible expiry the session is taken for lost (by default 5 %, at least 0.1).
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        timeout: float = 12.0,
+        connect_timeout: float | None = None,
+        operation_timeout: float | None = 30.0,
+        auth: Sequence[tuple[str, bytes]] = (),
+        default_acl: tuple[Acl, ...] = OPEN_ACL_UNSAFE,
+        lease_margin: float | None = None,
+        retry: RetryPolicy | None = None,
+        rng: Random | None = None,
+        clock: Clock | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        self._addresses = parse_connect_string(hosts)
+        if timeout <= 0:
+            raise ValueError(f"timeout={timeout!r}: expected seconds above 0")
+        self.timeout = timeout
+        self.default_acl = default_acl
+        self.rng = rng or SystemRandom()
+        self.retry_policy = retry or RetryPolicy()
+        self._connect_timeout = timeout if connect_timeout is None else connect_timeout
+        self._operation_timeout = operation_timeout
+        self._lease_margin_ms = None if lease_margin is None else int(lease_margin * 1000)
+        self._chroot = Chroot(self._addresses.chroot)
+        self._hosts = HostList(self._addresses.hosts, self.rng)
+        self._clock = clock
+        self._identity = identity
+        self._auth = list(auth)
+        self._driver: SessionDriver | None = None
+        self._state = SessionState.SUSPENDED
+        self._hooks: dict[Callable[[StateChange], None], None] = {}
+        self._listeners: dict[Listener, None] = {}
+        self._callbacks = CallbackQueue()
+        self._background: dict[asyncio.Task[object], None] = {}
+        self._burials: dict[SessionDriver, None] = {}
+        self._closed = False
+
+    # Life.
+
+    async def start(self) -> None:
+        """Open a session; returns once a server has granted it.
+
+        Raises:
+            OperationTimeoutError: no server did within `connect_timeout`.
+        """
+        if self._driver is not None or self._closed:
+            raise LocalProtocolError("a client is started once; make a new one")
+        self._clock = self._clock or clock_of(asyncio.get_running_loop())
+        self._begin_session(last_zxid=0, identities=self._auth)
+        try:
+            await self.wait_connected(timeout=self._connect_timeout)
+        except BaseException:
+            await self.close(timeout=0)
+            raise
+
+    async def close(self, timeout: float = 2.0) -> None:
+        """End the session, and with it its ephemerals; at most `timeout` seconds are spent on that.
+
+        Without a server in that time the session is left for the ensemble to expire.
+        """
+        if self._closed or self._driver is None:
+            self._closed = True
+            return
+        self._closed = True
+        driver = self._driver
+        ended = asyncio.get_running_loop().create_future()
+        if not driver.session.ended and timeout > 0:
+            driver.perform(driver.session.close(ended, driver.now_ms()))
+            if not driver.session.ended:
+                await asyncio.wait([ended], timeout=timeout)
+        ended.cancel()
+        driver.perform(driver.session.abandon(driver.now_ms()))
+        drivers = [driver, *self._burials]
+        for each in drivers:
+            each.stop()
+        for each in drivers:
+            await each.stopped()
+        for task in list(self._background):
+            task.cancel()
+        if self._background:
+            await asyncio.wait(list(self._background))
+        await self._callbacks.drained()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # State.
+
+    @property
+    def state(self) -> SessionState:
+        """The state now, by the local lease too: never CONNECTED when the lease has run out."""
+        self.check_lease()
+        return self._state
+
+    @property
+    def connected(self) -> bool:
+        """Whether a server has the session and answers."""
+        return self.state is SessionState.CONNECTED
+
+    @property
+    def session_id(self) -> SessionId:
+        """The current session's id, 0 before the first and between two sessions."""
+        return self._session.session_id
+
+    @property
+    def session_timeout(self) -> float:
+        """The negotiated session timeout in seconds."""
+        return self._session.timeout_ms / 1000
+
+    @property
+    def last_zxid(self) -> int:
+        """The last zxid that a server has shown us."""
+        return self._session.last_zxid
+
+    @property
+    def chroot(self) -> str:
+        """The path on the servers that is this client's root."""
+        return self._chroot.path
+
+    @property
+    def server(self) -> str:
+        """The server that has the session, or is being tried."""
+        return str(self._driver.host) if self._driver and self._driver.host else ""
+
+    @property
+    def identity(self) -> Identity:
+        """The host and process this client is in, as records name them."""
+        if self._identity is None:
+            self._identity = own_identity()
+        return self._identity
+
+    @property
+    def lease_remaining(self) -> float:
+        """Seconds until the session must be taken for lost unless a server answers; 0 if it is."""
+        deadline_ms = self._session.lease_deadline_ms
+        if self._session.ended or deadline_ms is None:
+            return 0.0
+        return max(0, deadline_ms - self.now_ms()) / 1000
+
+    def now_ms(self) -> int:
+        """Boot time in milliseconds, the clock of the lease."""
+        assert self._clock is not None, "the client was started"
+        return self._clock.now_ms()
+
+    def check_lease(self) -> bool:
+        """Compare the lease with the clock; return whether the session still holds.
+
+        Before anything that relies on the session: after a long stall this knows at once what a
+        timer would only say later.
+        """
+        if self._driver is None:
+            return False
+        self._driver.perform(self._session.check_lease(self.now_ms()))
+        return not self._session.ended
+
+    async def wait_connected(self, *, timeout: float | None = None) -> None:
+        """Wait until a server has a session of ours.
+
+        Raises:
+            OperationTimeoutError: that took longer than `timeout` seconds.
+            LocalProtocolError: the client is closed.
+        """
+        connected = asyncio.get_running_loop().create_future()
+
+        def notice(change: StateChange) -> None:
+            if change.state is SessionState.CONNECTED and not connected.done():
+                connected.set_result(None)
+
+        remove = self.on_transition(notice)
+        try:
+            async with asyncio.timeout(timeout):
+                if not self.connected:
+                    self._require_open()
+                    await connected
+        except TimeoutError:
+            hosts = ",".join(str(host) for host in self._addresses.hosts)
+            raise OperationTimeoutError(
+                f"no server of {hosts} took the session within {timeout} s", operation="connect"
+            ) from None
+        finally:
+            remove()
+
+    def on_transition(self, hook: Callable[[StateChange], None]) -> Callable[[], None]:
+        """Call `hook` at once on every state change, before anything that follows from it (I2).
+
+        For recipes: the hook must not block, and must not raise. Returns what removes it again.
+        """
+        self._hooks[hook] = None
+        return lambda: self._hooks.pop(hook, None) and None
+
+    def add_listener(self, listener: Listener) -> None:
+        """Tell `listener`, a function, a coroutine function or an `EventStream`, of each change.
+
+        Listeners are called in order, one at a time, on a task of their own, and may use the
+        client.
+        """
+        self._listeners[listener] = None
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Stop telling `listener`."""
+        self._listeners.pop(listener, None)
+
+    # Identities, and what recipes and other tools build on.
+
+    def unwatch(self, path: str, watcher: Watcher) -> None:
+        """Forget a watcher here; the server may still send its event, which is then dropped."""
+        self._session.watches.discard_everywhere(self._chroot.to_server(path), watcher)
+
+    async def add_auth(self, scheme: str, credentials: str | bytes) -> None:
+        """Authenticate this connection and all later ones.
+
+        Raises:
+            AuthFailedError: the server does not accept them; it then closes the connection.
+        """
+        driver = self._require_driver()
+        auth = credentials.encode() if isinstance(credentials, str) else credentials
+        future = asyncio.get_running_loop().create_future()
+        driver.session.add_auth(scheme, auth, future, driver.now_ms())
+        driver.schedule_flush()
+        await self._await(future, None, UNSET, driver.session)
+
+    async def call(
+        self,
+        op: Op,
+        *,
+        watch: Watcher | None = None,
+        session_id: SessionId | None = None,
+        timeout: Timeout = UNSET,
+        raw: bool = False,
+    ) -> Result:
+        """Send one op and return its result; paths are the user's unless `raw`.
+
+        With `session_id` the op fails with `SessionExpiredError` if that is not the session it
+        would be sent on (I1).
+        """
+        driver = self._require_driver()
+        session = driver.session
+        sent = op if raw else self._chroot.op(op)
+        if session_id is not None and session_id != session.session_id:
+            raise session.failures.other_session(sent, session_id)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        session.submit(sent, future, driver.now_ms(), watcher=watch)
+        if session.wants_flush:
+            driver.schedule_flush()
+        return await self._await(future, sent, timeout, session)
+
+    async def retry(
+        self,
+        operation: Callable[[], Coroutine[object, object, T]],
+        *,
+        idempotent: bool,
+        policy: RetryPolicy | None = None,
+    ) -> T:
+        """Await `operation()` until it answers, by the client's `RetryPolicy` or another one."""
+        chosen = policy or self.retry_policy
+        return await chosen.run(operation, self.rng, idempotent=idempotent)
+
+    def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+        """Run `work` on a task that the client holds on to, and cancels when it is closed."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background[task] = None
+        task.add_done_callback(self._forget_task)
+        return task
+
+    # Inside.
+
+    @property
+    def _session(self) -> Session:
+        return self._require_driver().session
+
+    def _require_driver(self) -> SessionDriver:
+        if self._driver is None:
+            raise LocalProtocolError("the client is not started; use `async with connect(...)`")
+        return self._driver
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LocalProtocolError("the client is closed")
+
+    def _begin_session(self, *, last_zxid: int, identities: Sequence[tuple[str, bytes]]) -> None:
+        assert self._clock is not None
+        session = Session(
+            int(self.timeout * 1000),
+            last_zxid=last_zxid,
+            identities=identities,
+            chroot=self._chroot,
+            lease_margin_ms=self._lease_margin_ms,
+        )
+        self._driver = SessionDriver(session, self._hosts, self._clock, self._on_effect)
+        self._driver.start()
+
+    def _on_effect(self, effect: Effect) -> None:
+        match effect:
+            case Replied(token, result):
+                assert isinstance(token, asyncio.Future), "tokens are ours"
+                if not token.done():
+                    token.set_result(result)
+            case Failed(token, error):
+                assert isinstance(token, asyncio.Future), "tokens are ours"
+                if not token.done():
+                    token.set_exception(error)
+            case Fired(watcher, event):
+                assert callable(watcher)
+                moved = event._replace(path=self._chroot.to_user(event.path))
+                if isinstance(watcher, EventStream):
+                    watcher(moved)
+                else:
+                    self._callbacks.put(watcher, moved)
+            case Became(state, reason):
+                self._transition(state, reason)
+            case _:
+                raise AssertionError(f"{effect!r} is the driver's")
+
+    def _transition(self, state: SessionState, reason: str) -> None:
+        session = self._session
+        self._state = state
+        change = StateChange(state, session.session_id, reason)
+        log.info("session %s is %s: %s", format_session(session.session_id), state, reason)
+        if state is SessionState.CONNECTED and session.timeout_ms != int(self.timeout * 1000):
+            log.info("asked for %s s, granted %d ms", self.timeout, session.timeout_ms)
+        for hook in list(self._hooks):
+            hook(change)
+        for listener in self._listeners:
+            if isinstance(listener, EventStream):
+                listener(change)
+            else:
+                self._callbacks.put(listener, change)
+        if state is SessionState.LOST and not self._closed:
+            # What the old session still has to say (its failed requests) comes first.
+            asyncio.get_running_loop().call_soon(self._succeed_session, session)
+
+    def _succeed_session(self, old: Session) -> None:
+        driver = self._require_driver()
+        if self._closed or driver.session is not old:
+            return
+        driver.stop()
+        if old.credentials is not None and not old.refused:
+            self._bury(old.credentials, old.last_zxid)
+        self._begin_session(last_zxid=old.last_zxid, identities=old.identities)
+
+    def _bury(self, credentials: Credentials, last_zxid: int) -> None:
+        """Close a session that only we have given up, so that its ephemerals go now."""
+        assert self._clock is not None
+        session = Session(credentials.timeout_ms, last_zxid=last_zxid, credentials=credentials)
+        hosts = HostList(self._addresses.hosts, self.rng)
+
+        def notice(effect: Effect) -> None:
+            if isinstance(effect, Became) and effect.state in _FINAL:
+                self._burials.pop(driver, None)
+                asyncio.get_running_loop().call_soon(driver.stop)
+
+        driver = SessionDriver(session, hosts, self._clock, notice)
+        self._burials[driver] = None
+        session.close(None, driver.now_ms())
+        driver.start()
+
+    def _forget_task(self, task: asyncio.Task[T]) -> None:
+        self._background.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background work failed", exc_info=task.exception())
+
+    async def _await(
+        self, future: asyncio.Future[Result], op: Op | None, timeout: Timeout, session: Session
+    ) -> Result:
+        limit = self._operation_timeout if timeout is UNSET else timeout
+        sent = True
+        try:
+            async with asyncio.timeout(limit):
+                try:
+                    return await future
+                except asyncio.CancelledError:
+                    sent = not session.withdraw(future)
+                    raise
+        except TimeoutError:
+            raise session.failures.timed_out(op, limit, self._state, sent=sent) from None
+
+
+_FINAL = frozenset({SessionState.LOST, SessionState.CLOSED})
+
+connect = Client

@@ -1,0 +1,200 @@
+"""Gives a session connections and the time: the asyncio half of `client.session`.
+
+Loop calls used: call_soon, call_at, time, create_connection, create_future, create_task.
+
+Invariants
+    I1  The old socket is aborted before a new one is opened, and what still comes from it is
+        ignored: no server may hear this session on two connections because of us.
+    I2  Requests submitted in one turn of the loop leave in one write.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from zabd.client.clock import Clock
+from zabd.client.effects import Became, Effect, Hangup, Send, SessionState
+from zabd.client.hosts import Host, HostList
+from zabd.client.session import Session
+
+log = logging.getLogger("zabd.client")
+
+
+class SessionDriver:
+    """Keeps one session connected to some server until the session ends."""
+
+    def __init__(
+        self,
+        session: Session,
+        hosts: HostList,
+        clock: Clock,
+        tell: Callable[[Effect], None],
+    ) -> None:
+        self.session = session
+        self.host: Host | None = None
+        self._hosts = hosts
+        self._clock = clock
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._wire: _Wire | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._flush_scheduled = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look for a server."""
+        self._task = self._loop.create_task(self._keep_connected())
+        self._arm()
+
+    def stop(self) -> None:
+        """Let go of the connection and of every timer; the session is left as it is."""
+        self._drop_wire()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
+            self._task.cancel()
+
+    async def stopped(self) -> None:
+        """Wait until nothing of the driver runs any more; `stop` has to come first."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def now_ms(self) -> int:
+        """Boot time now."""
+        return self._clock.now_ms()
+
+    def schedule_flush(self) -> None:
+        """Send what the session has to say at the end of this turn (I2)."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Do what the session's effects say, in order."""
+        for effect in effects:
+            match effect:
+                case Send(data):
+                    if self._wire is not None and self._wire.transport is not None:
+                        self._wire.transport.write(data)
+                case Hangup(reason):
+                    log.info("leaving %s: %s", self.host, reason)
+                    self._drop_wire()
+                case _:
+                    if isinstance(effect, Became) and effect.state is SessionState.CONNECTED:
+                        self._hosts.succeeded()
+                    self._tell(effect)
+        self._arm()
+
+    # The search for a server.
+
+    async def _keep_connected(self) -> None:
+        while not self.session.ended:
+            assert self.session.state is not SessionState.CONNECTED, "I1"
+            if await self._serve_once(self._hosts.next()):
+                continue
+            pause_ms = self._hosts.failed()
+            if pause_ms and not self.session.ended:
+                await asyncio.sleep(pause_ms / 1000)
+
+    async def _serve_once(self, host: Host) -> bool:
+        """Stay with one server until its connection ends; return whether it took the session."""
+        self.host = host
+        limit = self.session.attempt_ms(self.now_ms()) / 1000
+        wire = self._wire = _Wire(self)
+        try:
+            async with asyncio.timeout(limit):
+                await self._loop.create_connection(lambda: wire, host.name, host.port)
+        except (OSError, TimeoutError) as error:
+            log.info("no connection to %s: %s", host, str(error) or "timed out")
+            if wire is self._wire:
+                self._drop_wire()
+                self.perform(self.session.closed(self.now_ms()))
+            return False
+        await wire.gone
+        return wire.took
+
+    # What the wire tells.
+
+    def made(self, wire: "_Wire") -> None:
+        """The wire is connected."""
+        if wire is not self._wire or self.session.ended:
+            wire.abort()
+            return
+        self.perform(self.session.opened(self.now_ms()))
+
+    def received(self, wire: "_Wire", data: bytes) -> None:
+        """Bytes came."""
+        if wire is self._wire:
+            self.perform(self.session.receive(data, self.now_ms()))
+            wire.took = wire.took or self.session.state is SessionState.CONNECTED
+
+    def lost(self, wire: "_Wire", error: Exception | None) -> None:
+        """The wire is gone."""
+        if wire is self._wire:
+            self._wire = None
+            reason = f"the connection broke: {error}" if error else "the server closed it"
+            log.info("%s: %s", self.host, reason)
+            self.perform(self.session.closed(self.now_ms(), reason))
+
+    def _drop_wire(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.abort()
+
+    # Time and output.
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        self.perform(self.session.flush(self.now_ms()))
+
+    def _arm(self) -> None:
+        """See to it that `elapsed` is called in time; a timer that is early is left to be early."""
+        deadline_ms = self.session.deadline_ms
+        if deadline_ms is None:
+            if self._timer is not None and self.session.ended:
+                self._timer.cancel()
+                self._timer = None
+            return
+        when = self._loop.time() + max(0, deadline_ms - self.now_ms()) / 1000
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._elapsed)
+
+    def _elapsed(self) -> None:
+        self._timer = None
+        self.perform(self.session.elapsed(self.now_ms()))
+
+
+class _Wire(asyncio.Protocol):
+    """One TCP connection of the driver's."""
+
+    def __init__(self, driver: SessionDriver) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.took = False
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._driver = driver
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._driver.made(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._driver.received(self, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+        self._driver.lost(self, exc)
+
+    def abort(self) -> None:
+        """Close without sending what is buffered, at once."""
+        if self.transport is not None:
+            self.transport.abort()
+        self._end()
+
+    def _end(self) -> None:
+        if not self.gone.done():
+            self.gone.set_result(None)
