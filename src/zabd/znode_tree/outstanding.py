@@ -1,0 +1,124 @@
+"""Outstanding: what the tree will look like once everything that was prepared has been applied.
+
+The leader prepares ops much faster than a quorum makes them durable. A version, a sequence number
+or a child count must therefore be read from what is decided, not from what is applied: this overlay
+holds, for each path that a txn in flight touches, the state after the last such txn.
+
+Invariants
+    O1  `view(path)` is the znode as it will be when all that was prepared is applied.
+    O2  A pending znode stands for the newest txn in flight that touches its path, so it is dropped
+        exactly when that txn is applied; the tree then says the same.
+    O3  What a multi has put in before its culprit is taken out again as if it had never been.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TypeAlias
+
+from zabd.model.acl import Acl
+from zabd.znode_tree.tree import ZnodeTree
+from zabd.znode_tree.znode import Znode, is_session
+
+
+class PendingZnode:
+    """One path as the txns in flight leave it; it has of a Znode what the checks look at."""
+
+    __slots__ = ("acl", "aversion", "child_count", "created", "live", "mtime", "owner", "version")
+
+    version: int
+    aversion: int
+    created: int
+    child_count: int
+    acl: tuple[Acl, ...]
+    owner: int
+    mtime: int
+
+    def __init__(self, view: ZnodeView) -> None:
+        self.live = True
+        self.version = view.version
+        self.aversion = view.aversion
+        self.created = view.created
+        self.child_count = view.child_count
+        self.acl = view.acl
+        self.owner = view.owner
+        self.mtime = view.mtime
+
+
+ZnodeView: TypeAlias = Znode | PendingZnode
+
+
+_Step: TypeAlias = tuple[int, str, PendingZnode, PendingZnode | None]
+# (zxid, path, what it is from then on, what was pending there before)
+
+
+class Outstanding:
+    """The overlay over one tree; `put` what a txn changes, `drop` what the tree has by now."""
+
+    __slots__ = ("_by_owner", "_by_path", "_steps", "_tree")
+
+    def __init__(self, tree: ZnodeTree) -> None:
+        self._tree = tree
+        self._by_path: dict[str, PendingZnode] = {}
+        self._by_owner: dict[int, dict[str, None]] = {}
+        self._steps: deque[_Step] = deque()
+
+    def __len__(self) -> int:
+        return len(self._by_path)
+
+    def view(self, path: str) -> ZnodeView | None:
+        """The znode at `path` as it will be, None if there will be none. Not to be changed."""
+        pending = self._by_path.get(path)
+        if pending is None:
+            return self._tree.nodes.get(path)
+        return pending if pending.live else None
+
+    def put(self, zxid: int, path: str, pending: PendingZnode) -> None:
+        """`path` will be like this after `zxid`."""
+        previous = self._by_path.get(path)
+        self._steps.append((zxid, path, pending, previous))
+        self._by_path[path] = pending
+        if pending.owner or previous is not None:
+            self._index(path, pending, previous)
+
+    def drop(self, zxid: int) -> None:
+        """The tree has applied everything up to `zxid`."""
+        steps = self._steps
+        while steps and steps[0][0] <= zxid:
+            _, path, pending, _ = steps.popleft()
+            if self._by_path.get(path) is pending:
+                del self._by_path[path]
+                self._index(path, None, pending)
+
+    def mark(self) -> int:
+        """A point to which `roll_back` can return, as long as nothing is dropped in between."""
+        return len(self._steps)
+
+    def roll_back(self, mark: int) -> None:
+        """Undo every `put` since `mark`."""
+        while len(self._steps) > mark:
+            _, path, pending, previous = self._steps.pop()
+            if previous is None:
+                del self._by_path[path]
+            else:
+                self._by_path[path] = previous
+            self._index(path, previous, pending)
+
+    def ephemerals_of(self, session_id: int) -> list[str]:
+        """The paths of the ephemerals that the session will own, sorted."""
+        paths = dict(self._tree.ephemerals.get(session_id, {}))
+        paths.update(self._by_owner.get(session_id, {}))
+        return sorted(path for path in paths if self._owner(path) == session_id)
+
+    def _owner(self, path: str) -> int:
+        view = self.view(path)
+        return view.owner if view is not None else 0
+
+    def _index(self, path: str, now: PendingZnode | None, before: PendingZnode | None) -> None:
+        if before is not None and is_session(before.owner):
+            paths = self._by_owner.get(before.owner, {})
+            paths.pop(path, None)
+            if not paths:
+                self._by_owner.pop(before.owner, None)
+        if now is not None and now.live and is_session(now.owner):
+            self._by_owner.setdefault(now.owner, {})[path] = None

@@ -1,0 +1,395 @@
+"""Prepare: from what a client wants to what will be.
+
+The leader prepares every write once, in one serial order, against the tree *and* everything that
+is prepared but not applied yet. What comes out is a txn (a fact) or the txn of a refusal; nobody
+checks anything after that.
+
+Invariants
+    R7  A sequence number is the parent's creation counter at this moment, so no two creates get the
+        same path, whatever is deleted or in flight.
+    R8  Existence, versions and rights are checked here and nowhere else.
+    S3  Once the close of a session is prepared, every later op of it is refused.
+
+The order of the checks is part of the protocol: the first that fails gives the answer (client
+protocol, sections 9, 10 and 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+
+from zabd.model.acl import Acl, Perms
+from zabd.model.errors import (
+    BadArgumentsError,
+    BadVersionError,
+    EphemeralOnLocalSessionError,
+    ErrorCode,
+    KeeperError,
+    MarshallingError,
+    NoAuthError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+    UnimplementedError,
+)
+from zabd.model.ops import (
+    Check,
+    CloseSession,
+    Create,
+    Create2,
+    CreateContainer,
+    CreateMode,
+    CreateSession,
+    CreateTtl,
+    Delete,
+    DeleteContainer,
+    Multi,
+    Op,
+    SetAcl,
+    SetData,
+)
+from zabd.model.paths import (
+    CONFIG_PATH,
+    QUOTA_PATH,
+    ROOT,
+    SYSTEM_PATH,
+    check_path,
+    sequential_name,
+)
+from zabd.znode_tree import txns
+from zabd.znode_tree.outstanding import Outstanding, PendingZnode, ZnodeView
+from zabd.znode_tree.permissions import Identities, allowed, expand_acl
+from zabd.znode_tree.tree import ZnodeTree
+from zabd.znode_tree.txns import Txn
+from zabd.znode_tree.znode import (
+    CONTAINER_OWNER,
+    TTL_MAX_MS,
+    Znode,
+    is_session,
+    next_version,
+    ttl_of,
+    ttl_owner,
+)
+
+MULTI_OPS_MAX: Final = 1 << 16
+"""Ops in one multi: at 18 bytes for the smallest, more than the default packet limit lets in."""
+
+SEQUENCE_MAX: Final = (1 << 31) - 1
+"""The last sequence number before the suffix turns negative, as ZooKeeper's does."""
+
+_SYSTEM_PATHS: Final = frozenset({ROOT, SYSTEM_PATH, QUOTA_PATH, CONFIG_PATH})
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareOptions:
+    """What an operator may decide about writes; equal on all members.
+
+    Attributes:
+        ttl_enabled: whether znodes with a time to live can be created.
+        skip_acl: whether every connection may do everything.
+        sequence_wraps: whether a sequence number goes on, negative, after 2147483647; otherwise
+            sequential creates under that parent are refused from then on.
+    """
+
+    ttl_enabled: bool = True
+    skip_acl: bool = False
+    sequence_wraps: bool = True
+
+
+class _Request(NamedTuple):
+    zxid: int
+    time_ms: int
+    session_id: int
+    identities: Identities
+    local_session: bool
+
+
+_Handler: TypeAlias = Callable[["Preparer", _Request, Any], Txn]
+
+
+class Preparer:
+    """Prepares ops over one tree, for as long as this member leads.
+
+    Call `applied` when the tree has applied a txn, and `reset` when leadership is lost: what was in
+    flight may then never happen.
+    """
+
+    def __init__(self, tree: ZnodeTree, options: PrepareOptions = PrepareOptions()) -> None:
+        self._tree = tree
+        self._options = options
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything in flight."""
+        self._outstanding = Outstanding(self._tree)
+        # Sessions that are being opened or closed, with the zxid at which the tree will know.
+        self._opening: dict[int, int] = {}
+        self._closing: dict[int, int] = {}
+
+    def applied(self, zxid: int) -> None:
+        """Forget what the tree now holds; it has applied everything up to `zxid`."""
+        self._outstanding.drop(zxid)
+        for sessions in (self._opening, self._closing):
+            while sessions and next(iter(sessions.values())) <= zxid:
+                del sessions[next(iter(sessions))]
+
+    def prepare(
+        self,
+        zxid: int,
+        time_ms: int,
+        session_id: int,
+        identities: Identities,
+        op: Op,
+        *,
+        local_session: bool = False,
+    ) -> Txn:
+        """The txn that `op` becomes at `zxid`, which is greater than all before.
+
+        Never raises a KeeperError: a refusal is a txn as well, and takes its zxid. `local_session`
+        says that the session is known to one member only and so not in the tree.
+        """
+        handler = self._handlers.get(type(op), _unknown)
+        request = _Request(zxid, time_ms, session_id, identities, local_session)
+        try:
+            return handler(self, request, op)
+        except KeeperError as refusal:
+            return txns.error(refusal.code)
+
+    def close_session(self, zxid: int, time_ms: int, session_id: int) -> Txn:
+        """The txn that ends a session, its ephemerals in flight included; for expiry."""
+        return self.prepare(zxid, time_ms, session_id, (), CloseSession())
+
+    def session_is_live(self, session_id: int) -> bool:
+        """Whether ops of this session are accepted: it is open, or opening, and not closing."""
+        known = session_id in self._tree.sessions or session_id in self._opening
+        return known and session_id not in self._closing
+
+    # Znodes.
+
+    def _create(self, request: _Request, op: Create | Create2 | CreateContainer | CreateTtl) -> Txn:
+        owner = self._owner_wanted(request, op)
+        self._require_session(request)
+        if request.local_session and is_session(owner):
+            raise EphemeralOnLocalSessionError
+        parent_path = _parent_of(op.path)
+        acl = expand_acl(op.acl, request.identities)
+        parent = self._view(parent_path)
+        self._permit(request, parent, Perms.CREATE)
+        path = self._sequential(op.path, parent) if op.flags in _SEQUENTIAL else op.path
+        check_path(path)
+        if self._outstanding.view(path) is not None:
+            raise NodeExistsError
+        if parent.owner and is_session(parent.owner):
+            raise NoChildrenForEphemeralsError
+
+        above = self._amend(request, parent_path, parent)
+        above.created += 1
+        above.child_count += 1
+        self._outstanding.put(request.zxid, path, _newborn(request, acl, owner))
+        return txns.create(path, op.data, acl, owner, above.created)
+
+    def _owner_wanted(
+        self, request: _Request, op: Create | Create2 | CreateContainer | CreateTtl
+    ) -> int:
+        if op.flags not in _FLAGS_ALLOWED[type(op)]:
+            raise BadArgumentsError
+        if isinstance(op, CreateTtl):
+            if not self._options.ttl_enabled:
+                raise UnimplementedError
+            if not 0 < op.ttl <= TTL_MAX_MS:
+                raise BadArgumentsError
+            return ttl_owner(op.ttl)
+        if op.flags == CreateMode.CONTAINER:
+            return CONTAINER_OWNER
+        return request.session_id if op.flags in _EPHEMERAL else 0
+
+    def _sequential(self, path: str, parent: ZnodeView) -> str:
+        if parent.created > SEQUENCE_MAX and not self._options.sequence_wraps:
+            raise BadArgumentsError
+        return sequential_name(path, parent.created)
+
+    def _delete(self, request: _Request, op: Delete) -> Txn:
+        self._require_session(request)
+        parent_path = _parent_of(op.path)
+        if op.path in _SYSTEM_PATHS:
+            raise BadArgumentsError
+        parent = self._view(parent_path)
+        self._permit(request, parent, Perms.DELETE)
+        view = self._view(op.path)
+        _require_version(view.version, op.version)
+        if view.child_count:
+            raise NotEmptyError
+        self._remove(request, op.path, view)
+        return txns.delete(op.path)
+
+    def _set_data(self, request: _Request, op: SetData) -> Txn:
+        self._require_session(request)
+        view = self._require_node(op.path)
+        self._permit(request, view, Perms.WRITE)
+        _require_version(view.version, op.version)
+        pending = self._amend(request, op.path, view)
+        pending.version = next_version(view.version)
+        pending.mtime = request.time_ms
+        return txns.set_data(op.path, op.data, pending.version)
+
+    def _set_acl(self, request: _Request, op: SetAcl) -> Txn:
+        self._require_session(request)
+        check_path(op.path)
+        acl = expand_acl(op.acl, request.identities)
+        view = self._view(op.path)
+        self._permit(request, view, Perms.ADMIN)
+        _require_version(view.aversion, op.version)
+        pending = self._amend(request, op.path, view)
+        pending.acl = acl
+        pending.aversion = next_version(view.aversion)
+        return txns.set_acl(op.path, acl, pending.aversion)
+
+    def _check(self, request: _Request, op: Check) -> Txn:
+        self._require_session(request)
+        view = self._require_node(op.path)
+        self._permit(request, view, Perms.READ)
+        _require_version(view.version, op.version)
+        return txns.check(op.path)
+
+    def _delete_container(self, request: _Request, op: DeleteContainer) -> Txn:
+        # The leader's own op, so there is no session and no question of rights. Everything is asked
+        # again here: since the znode was found due, a write may have renewed or used it.
+        if op.path in _SYSTEM_PATHS:
+            raise BadArgumentsError
+        view = self._require_node(op.path)
+        if view.child_count:
+            raise NotEmptyError
+        ttl_ms = ttl_of(view.owner)
+        if view.owner != CONTAINER_OWNER and not 0 < ttl_ms < request.time_ms - view.mtime:
+            raise BadVersionError
+        self._remove(request, op.path, view)
+        return txns.container_delete(op.path)
+
+    # Multi: all or nothing.
+
+    def _multi(self, request: _Request, op: Multi) -> Txn:
+        if len(op.ops) > MULTI_OPS_MAX or any(type(part) not in _MULTI_KINDS for part in op.ops):
+            raise MarshallingError
+        mark = self._outstanding.mark()
+        parts: list[Txn] = []
+        for part in op.ops:
+            try:
+                parts.append(self._handlers[type(part)](self, request, part))
+            except KeeperError as refusal:
+                self._outstanding.roll_back(mark)
+                return txns.multi_failed(_codes(len(parts), refusal.code, len(op.ops)))
+        return txns.multi([int(part.opcode) for part in op.ops], parts)
+
+    # Sessions.
+
+    def _create_session(self, request: _Request, op: CreateSession) -> Txn:
+        # A session that is open already only has its timeout renewed; one that closes stays closed.
+        if request.session_id in self._closing:
+            raise SessionExpiredError
+        # Out and in again: `applied` relies on the order of zxids.
+        self._opening.pop(request.session_id, None)
+        self._opening[request.session_id] = request.zxid
+        return txns.create_session(op.timeout_ms)
+
+    def _close_session(self, request: _Request, _op: CloseSession) -> Txn:
+        self._require_session(request)
+        paths = self._outstanding.ephemerals_of(request.session_id)
+        for path in paths:
+            self._remove(request, path, self._view(path))
+        self._closing[request.session_id] = request.zxid
+        return txns.close_session(paths)
+
+    # What the handlers share.
+
+    def _require_session(self, request: _Request) -> None:
+        if not request.local_session and not self.session_is_live(request.session_id):
+            raise SessionExpiredError
+
+    def _view(self, path: str) -> ZnodeView:
+        view = self._outstanding.view(path)
+        if view is None:
+            raise NoNodeError
+        return view
+
+    def _require_node(self, path: str) -> ZnodeView:
+        view = self._outstanding.view(path)
+        if view is None:
+            # Only now: a path that exists was checked when it was created.
+            check_path(path)
+            raise NoNodeError
+        return view
+
+    def _permit(self, request: _Request, view: ZnodeView, perms: int) -> None:
+        if not allowed(view.acl, perms, request.identities) and not self._options.skip_acl:
+            raise NoAuthError
+
+    def _amend(self, request: _Request, path: str, view: ZnodeView) -> PendingZnode:
+        pending = PendingZnode(view)
+        self._outstanding.put(request.zxid, path, pending)
+        return pending
+
+    def _remove(self, request: _Request, path: str, view: ZnodeView) -> None:
+        gone = PendingZnode(view)
+        gone.live = False
+        self._outstanding.put(request.zxid, path, gone)
+        parent_path = _parent_of(path)
+        self._amend(request, parent_path, self._view(parent_path)).child_count -= 1
+
+    _handlers: ClassVar[dict[type, _Handler]] = {
+        Create: _create,
+        Create2: _create,
+        CreateContainer: _create,
+        CreateTtl: _create,
+        Delete: _delete,
+        SetData: _set_data,
+        SetAcl: _set_acl,
+        Check: _check,
+        Multi: _multi,
+        DeleteContainer: _delete_container,
+        CreateSession: _create_session,
+        CloseSession: _close_session,
+    }
+
+
+def _unknown(_preparer: Preparer, _request: _Request, _op: Op) -> Txn:
+    raise UnimplementedError
+
+
+def _newborn(request: _Request, acl: tuple[Acl, ...], owner: int) -> PendingZnode:
+    now = request.time_ms
+    return PendingZnode(Znode(None, acl, 0, 0, 0, now, now, 0, 0, 0, owner))
+
+
+def _parent_of(path: str) -> str:
+    # Looser than the full rule on purpose: what else is wrong with a path is told later, if at all.
+    cut = path.rfind("/")
+    if cut < 0 or "\0" in path:
+        raise BadArgumentsError
+    return path[:cut] or ROOT
+
+
+def _require_version(version: int, wanted: int) -> None:
+    if wanted not in (-1, version):
+        raise BadVersionError
+
+
+def _codes(before: int, culprit: ErrorCode, total: int) -> list[int]:
+    after = total - before - 1
+    return [0] * before + [int(culprit)] + [int(ErrorCode.RUNTIME_INCONSISTENCY)] * after
+
+
+_PLAIN_FLAGS: Final = frozenset({0, 1, 2, 3})
+_FLAGS_ALLOWED: Final[dict[type, frozenset[int]]] = {
+    Create: _PLAIN_FLAGS,
+    Create2: _PLAIN_FLAGS,
+    CreateContainer: frozenset({4}),
+    CreateTtl: frozenset({5, 6}),
+}
+_SEQUENTIAL: Final = frozenset(int(mode) for mode in CreateMode if mode.sequential)
+_EPHEMERAL: Final = frozenset(int(mode) for mode in CreateMode if mode.ephemeral)
+
+_MULTI_KINDS: Final = frozenset({*_FLAGS_ALLOWED, Delete, SetData, Check})

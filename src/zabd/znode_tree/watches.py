@@ -1,0 +1,188 @@
+"""Watches: who wants to hear of which path. Local to a member, never replicated.
+
+A watcher is a connection, as far as this table is concerned any hashable value. One entry holds all
+that a watcher wants of one path, so one change gives it one event whatever it registered.
+
+Invariants
+    W3  A standard watch gives at most one event and is gone with it; registering again while it is
+        set changes nothing. Persistent ones stay, also when their znode is deleted.
+    W7  After `remove_watcher` nothing of the watcher is left.
+
+Client protocol, section 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from enum import IntFlag
+from typing import Final, TypeAlias
+
+from zabd.model.paths import ROOT
+from zabd.model.watch_events import EventType, WatcherType
+from zabd.znode_tree.tree import Change
+
+Watcher: TypeAlias = Hashable
+
+
+class WatchKind(IntFlag):
+    """What a watcher wants of a path; kinds are independent of each other."""
+
+    DATA = 1
+    """Set by getData and exists: the znode is created, deleted or set."""
+    CHILD = 2
+    """Set by getChildren: a child comes or goes, or the znode itself is deleted."""
+    PERSISTENT = 4
+    """All of the above, again and again."""
+    RECURSIVE = 8
+    """Created, deleted or set: the znode and everything below it, again and again."""
+
+
+_STANDARD: Final = int(WatchKind.DATA | WatchKind.CHILD)
+_RECURSIVE: Final = int(WatchKind.RECURSIVE)
+_IN_DATA_TABLE: Final = int(WatchKind.DATA | WatchKind.PERSISTENT | WatchKind.RECURSIVE)
+
+# What on the path itself hears of each type of change.
+_LISTENING: Final = {
+    EventType.CREATED: _IN_DATA_TABLE,
+    EventType.DATA_CHANGED: _IN_DATA_TABLE,
+    EventType.DELETED: _IN_DATA_TABLE | int(WatchKind.CHILD),
+    EventType.CHILDREN_CHANGED: int(WatchKind.CHILD | WatchKind.PERSISTENT),
+}
+
+_OF_TYPE: Final = {
+    WatcherType.CHILDREN: int(WatchKind.CHILD),
+    WatcherType.DATA: int(WatchKind.DATA),
+    WatcherType.ANY: _IN_DATA_TABLE | int(WatchKind.CHILD),
+    WatcherType.PERSISTENT: int(WatchKind.PERSISTENT),
+    WatcherType.PERSISTENT_RECURSIVE: _RECURSIVE,
+}
+
+
+class WatchTable:
+    """All watches of one member's connections.
+
+    Events come out in the order in which watchers first registered for the path, so one history of
+    registrations gives one trace.
+    """
+
+    __slots__ = ("_by_path", "_by_watcher", "_count", "_recursive_lengths")
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, dict[Watcher, int]] = {}
+        self._by_watcher: dict[Watcher, dict[str, None]] = {}
+        self._count = 0
+        # How many recursive watches there are on paths of each length: a deep path is then compared
+        # with few of its ancestors, mostly with none.
+        self._recursive_lengths: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """How many pairs of watcher and path there are."""
+        return self._count
+
+    @property
+    def watcher_count(self) -> int:
+        """How many watchers have a watch."""
+        return len(self._by_watcher)
+
+    @property
+    def path_count(self) -> int:
+        """How many paths are watched."""
+        return len(self._by_path)
+
+    def add(self, kind: WatchKind | int, path: str, watcher: Watcher) -> None:
+        """From now on `watcher` hears of `path` as `kind` says; `path` need not exist."""
+        watchers = self._by_path.setdefault(path, {})
+        kinds = watchers.get(watcher, 0)
+        if not kinds:
+            self._by_watcher.setdefault(watcher, {})[path] = None
+            self._count += 1
+        if kind & ~kinds & _RECURSIVE:
+            self._count_recursive(path, 1)
+        watchers[watcher] = kinds | int(kind)
+
+    def has(self, watcher_type: int, path: str, watcher: Watcher) -> bool:
+        """Whether `watcher` has a watch of that WatcherType on exactly this path."""
+        kinds = self._by_path.get(path, {}).get(watcher, 0)
+        return bool(kinds & _OF_TYPE[WatcherType(watcher_type)])
+
+    def remove(self, watcher_type: int, path: str, watcher: Watcher) -> bool:
+        """Remove the watches of that WatcherType on exactly this path; False if there are none."""
+        if not self.has(watcher_type, path, watcher):
+            return False
+        self._reduce(path, watcher, _OF_TYPE[WatcherType(watcher_type)])
+        return True
+
+    def remove_watcher(self, watcher: Watcher) -> None:
+        """Remove everything of a connection that is gone."""
+        for path in list(self._by_watcher.get(watcher, ())):
+            self._reduce(path, watcher, -1)
+
+    def trigger(self, change: Change) -> list[tuple[Watcher, EventType, str]]:
+        """Who has to be told of `change`, each once; standard watches that fire are removed.
+
+        Whether a watcher may know (the change's ACL) is for the caller to decide; its standard
+        watch is used up in either case.
+        """
+        kind, path = change.type, change.path
+        told: dict[Watcher, None] = {}
+        if path in self._by_path:
+            self._fire(path, _LISTENING[kind], told)
+        if self._recursive_lengths and kind != EventType.CHILDREN_CHANGED:
+            for ancestor in self._watched_ancestors(path):
+                self._fire(ancestor, _RECURSIVE, told)
+        return [(watcher, kind, path) for watcher in told]
+
+    def by_path(self) -> Iterator[tuple[str, list[Watcher]]]:
+        """Every path with its watchers, as four-letter words show them: child watches left out."""
+        for path, watchers in self._by_path.items():
+            if shown := [watcher for watcher, kinds in watchers.items() if kinds & _IN_DATA_TABLE]:
+                yield path, shown
+
+    def by_watcher(self) -> Iterator[tuple[Watcher, list[str]]]:
+        """Every watcher with its paths, as four-letter words show them: child watches left out."""
+        for watcher, paths in self._by_watcher.items():
+            if shown := [p for p in paths if self._by_path[p][watcher] & _IN_DATA_TABLE]:
+                yield watcher, shown
+
+    def _fire(self, path: str, listening: int, told: dict[Watcher, None]) -> None:
+        used_up = listening & _STANDARD
+        for watcher, kinds in list(self._by_path[path].items()):
+            if kinds & listening:
+                told[watcher] = None
+                if kinds & used_up:
+                    self._reduce(path, watcher, used_up)
+
+    def _reduce(self, path: str, watcher: Watcher, kinds: int) -> None:
+        watchers = self._by_path[path]
+        before = watchers[watcher]
+        left = before & ~kinds
+        if before & ~left & _RECURSIVE:
+            self._count_recursive(path, -1)
+        if left:
+            watchers[watcher] = left
+            return
+        self._count -= 1
+        del watchers[watcher]
+        if not watchers:
+            del self._by_path[path]
+        paths = self._by_watcher[watcher]
+        del paths[path]
+        if not paths:
+            del self._by_watcher[watcher]
+
+    def _count_recursive(self, path: str, step: int) -> None:
+        count = self._recursive_lengths.get(len(path), 0) + step
+        if count:
+            self._recursive_lengths[len(path)] = count
+        else:
+            del self._recursive_lengths[len(path)]
+
+    def _watched_ancestors(self, path: str) -> Iterator[str]:
+        lengths = self._recursive_lengths
+        if len(ROOT) in lengths and path != ROOT and ROOT in self._by_path:
+            yield ROOT
+        cut = path.find("/", 1)
+        while cut > 0:
+            if cut in lengths and path[:cut] in self._by_path:
+                yield path[:cut]
+            cut = path.find("/", cut + 1)

@@ -1,0 +1,195 @@
+"""A snapshot is one moment, however long it takes and whatever happens meanwhile."""
+
+import random
+from collections.abc import Iterator
+
+import msgpack
+import pytest
+from tests.znode_tree.world import ALICE, World, check_invariants, contents
+
+from zabd.model.acl import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Acl
+from zabd.model.errors import DamagedError, LocalProtocolError
+from zabd.model.ops import CloseSession, CreateContainer, CreateMode, Delete, SetAcl, SetData
+from zabd.znode_tree import SnapshotWalk, TreeLoader, ZnodeTree, snapshot, txns
+
+
+def rest_of(walk: SnapshotWalk, nodes_max: int = 100) -> Iterator[bytes]:
+    """What the walk has still to give."""
+    while (chunk := walk.next_slice(nodes_max)) is not None:
+        yield chunk
+
+
+def load(chunks: bytes, size: int = 1 << 16) -> ZnodeTree:
+    """The tree of a whole snapshot, fed in chunks of `size` bytes."""
+    loader = TreeLoader()
+    for start in range(0, len(chunks), size):
+        loader.feed(chunks[start : start + size])
+    return loader.finish()
+
+
+@pytest.fixture
+def world() -> World:
+    """Every kind of znode and several ACLs."""
+    world = World()
+    world.tree.apply(world.zxid + 1, 1, 0, txns.found(b"secret", b"config"))
+    world.zxid += 1
+    acls = [OPEN_ACL_UNSAFE, READ_ACL_UNSAFE + OPEN_ACL_UNSAFE, (Acl(31, "digest", "a:\ud83d"),)]
+    for number in range(30):
+        world.create(f"/n{number}", b"x" * number or None, acl=acls[number % 2])
+        world.create(f"/n{number}/c", acl=acls[number % 2])
+    world.do(CreateContainer("/box", b"", acls[1], CreateMode.CONTAINER))
+    world.create("/e", mode=CreateMode.EPHEMERAL)
+    world.do(SetData("/n3", b"changed"))
+    world.do(Delete("/n4/c"))
+    # An id with a lone surrogate, as a Java client may send one.
+    world.tree.apply(world.zxid + 1, 1, 0, txns.create("/s", b"", acls[2], 0, 33))
+    world.zxid += 1
+    return world
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_what_is_loaded_is_what_was_there(world: World, size: int) -> None:
+    """Znodes, sessions, secret, counters, position: all of it, wherever chunks are cut."""
+    tree = load(b"".join(rest_of(world.tree.begin_snapshot())), size)
+
+    assert contents(tree) == contents(world.tree)
+    check_invariants(tree)
+
+
+def test_a_fresh_tree_can_be_saved() -> None:
+    """The first snapshot may come before the first txn."""
+    assert contents(load(b"".join(rest_of(ZnodeTree().begin_snapshot())))) == contents(ZnodeTree())
+
+
+def test_writes_go_on_and_do_not_show(world: World) -> None:
+    """P1: changed, deleted, created, made anew, closed; before and after the walk got there."""
+    at_label = contents(world.tree)
+    walk = world.tree.begin_snapshot()
+    chunks = [walk.next_slice(3), walk.next_slice(3), walk.next_slice(10)]
+
+    world.do(SetData("/n29", b"later"))
+    world.do(SetData("/n29", b"again"))
+    world.do(SetAcl("/", READ_ACL_UNSAFE))
+    world.do(Delete("/n1/c"))
+    world.do(Delete("/n1"))
+    chunks.append(walk.next_slice(2))
+    world.do(Delete("/n28/c"))
+    world.do(Delete("/n28"))
+    world.preparer.reset()
+    world.do(CloseSession())
+    chunks += rest_of(walk)
+
+    tree = load(b"".join(chunk for chunk in chunks if chunk))
+    assert tree.zxid == walk.label_zxid
+    assert contents(tree) == at_label
+    assert ALICE in tree.sessions
+
+
+def test_replaying_what_came_later_gives_the_live_tree(world: World) -> None:
+    """R2: the snapshot and the log from its label on are the whole state."""
+    walk = world.tree.begin_snapshot()
+    world.do(SetData("/n29", b"later"))
+    chunks = b"".join(rest_of(walk, 1))
+    world.do(CloseSession())
+
+    tree = load(chunks)
+    for entry in world.log:
+        tree.apply(*entry)
+
+    assert contents(tree) == contents(world.tree)
+
+
+def test_slices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By znodes, so that a slice fits in its time, and by bytes, so that data does not pile up."""
+    world = World()
+    for number in range(20):
+        world.create(f"/n{number:02}", b"x" * 1000)
+    monkeypatch.setattr(snapshot, "SLICE_BYTES_MAX", 3000)
+
+    slices = list(rest_of(world.tree.begin_snapshot(), 5))[1:-1]
+
+    assert all(len(msgpack.unpackb(chunk)) <= 5 for chunk in slices)
+    assert max(map(len, slices)) < 4000
+    assert sum(len(msgpack.unpackb(chunk)) for chunk in slices) == 24
+
+
+def test_one_snapshot_at_a_time(world: World) -> None:
+    """The second could not know what the first has taken; after the end, or without it, another."""
+    walk = world.tree.begin_snapshot()
+    with pytest.raises(LocalProtocolError):
+        world.tree.begin_snapshot()
+
+    walk.abandon()
+    assert walk.next_slice(1) is None
+    list(rest_of(world.tree.begin_snapshot()))
+    walk.abandon()
+    world.tree.begin_snapshot()
+
+
+def refuse(chunks: bytes) -> None:
+    """Make sure that this is not taken for a snapshot."""
+    with pytest.raises(DamagedError):
+        load(chunks)
+
+
+def test_every_cut_is_noticed(world: World) -> None:
+    """M58: a snapshot that lacks its end is not a smaller tree."""
+    chunks = b"".join(rest_of(world.tree.begin_snapshot()))
+    for length in [*range(200), *range(200, len(chunks), 97), len(chunks) - 1]:
+        refuse(chunks[:length])
+    refuse(chunks + chunks[-1:])
+
+
+def test_every_flipped_bit_is_noticed(world: World) -> None:
+    """S17: whatever passes msgpack fails at the digest. A sample of positions."""
+    chunks = b"".join(rest_of(world.tree.begin_snapshot()))
+    rng = random.Random(1)
+    for _ in range(2_000):
+        damaged = bytearray(chunks)
+        place = rng.randrange(len(chunks))
+        damaged[place] ^= 1 << rng.randrange(8)
+        try:
+            tree = load(bytes(damaged))
+        except DamagedError:
+            continue
+        # msgpack can say the same in more than one way.
+        assert contents(tree) == contents(world.tree)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        [],
+        [[1, 2]],
+        [["zabd-snapshot", 2, 0, 0, b"", 0, []]],
+        [["other", 1, 0, 0, b"", 0, []]],
+        [["zabd-snapshot", 1, 0, 0, b"", 0, [1]]],
+        [["zabd-snapshot", 1, 0, 0, b"", 0, []], 0],
+        [["zabd-snapshot", 1, 0, 0, b"", 0, []], [["/", b"", 7, *[0] * 9]], 1],
+        [["zabd-snapshot", 1, 0, 0, b"", 0, []], [["/", b"", None, *[0] * 9]], 1],
+        [["zabd-snapshot", 1, 0, 0, b"", 0, []], [[5, b"", None, *[0] * 9]], 1],
+        [["zabd-snapshot", 1, 0, 0, b"", 0, []], [["", b"", None, *[0] * 9]], 1],
+        [
+            ["zabd-snapshot", 1, 0, 0, b"", 0, []],
+            [["/", b"", None, *[0] * 9], ["/a/b", b"", None, *[0] * 9]],
+            2,
+        ],
+        [
+            ["zabd-snapshot", 1, 0, 0, b"", 0, []],
+            [["/", b"", None, *[0] * 9], ["/a", b"", None, *[0] * 8, 5]],
+            2,
+        ],
+        [None],
+        ["text"],
+    ],
+)
+def test_what_is_no_snapshot_is_refused(stream: list[object]) -> None:
+    """With the one error that storage understands, so that it takes an older one."""
+    refuse(b"".join(map(msgpack.packb, stream)))
+
+
+def test_garbage_is_refused() -> None:
+    """Any bytes at all."""
+    rng = random.Random(2)
+    for _ in range(200):
+        refuse(rng.randbytes(rng.randrange(200)))

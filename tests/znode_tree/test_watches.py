@@ -1,0 +1,196 @@
+"""Who hears of what: the table of events, one row and column at a time."""
+
+import pytest
+from tests.znode_tree.world import World, plain
+
+from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.ops import Delete, SetAcl, SetData
+from zabd.model.watch_events import EventType, WatcherType
+from zabd.znode_tree import Change, WatchKind, WatchTable
+
+DATA, CHILD, PERSISTENT, RECURSIVE = WatchKind
+CREATED, DELETED, CHANGED, CHILDREN = (
+    EventType.CREATED,
+    EventType.DELETED,
+    EventType.DATA_CHANGED,
+    EventType.CHILDREN_CHANGED,
+)
+ALL = DATA | CHILD | PERSISTENT | RECURSIVE
+
+
+def change(event: EventType, path: str) -> Change:
+    """What a tree would report, of a znode that everybody may read."""
+    return Change(event, path, OPEN_ACL_UNSAFE)
+
+
+# For each kind of change to /p/n, what a watcher with a watch of one kind at one place hears.
+@pytest.mark.parametrize(
+    ("event", "kind", "place", "heard"),
+    [
+        (CREATED, DATA, "/p/n", [(CREATED, "/p/n")]),
+        (CREATED, CHILD, "/p/n", []),
+        (CREATED, CHILD, "/p", [(CHILDREN, "/p")]),
+        (CREATED, DATA, "/p", []),
+        (CREATED, PERSISTENT, "/p/n", [(CREATED, "/p/n")]),
+        (CREATED, PERSISTENT, "/p", [(CHILDREN, "/p")]),
+        (CREATED, RECURSIVE, "/p/n", [(CREATED, "/p/n")]),
+        (CREATED, RECURSIVE, "/p", [(CREATED, "/p/n")]),
+        (CREATED, RECURSIVE, "/", [(CREATED, "/p/n")]),
+        (CREATED, PERSISTENT, "/", []),
+        (DELETED, DATA, "/p/n", [(DELETED, "/p/n")]),
+        (DELETED, CHILD, "/p/n", [(DELETED, "/p/n")]),
+        (DELETED, DATA | CHILD, "/p/n", [(DELETED, "/p/n")]),
+        (DELETED, CHILD, "/p", [(CHILDREN, "/p")]),
+        (DELETED, DATA, "/p", []),
+        (DELETED, PERSISTENT, "/p/n", [(DELETED, "/p/n")]),
+        (DELETED, PERSISTENT, "/p", [(CHILDREN, "/p")]),
+        (DELETED, RECURSIVE, "/p", [(DELETED, "/p/n")]),
+        (CHANGED, DATA, "/p/n", [(CHANGED, "/p/n")]),
+        (CHANGED, CHILD, "/p/n", []),
+        (CHANGED, CHILD, "/p", []),
+        (CHANGED, DATA, "/p", []),
+        (CHANGED, PERSISTENT, "/p/n", [(CHANGED, "/p/n")]),
+        (CHANGED, PERSISTENT, "/p", []),
+        (CHANGED, RECURSIVE, "/p/n", [(CHANGED, "/p/n")]),
+        (CHANGED, RECURSIVE, "/p", [(CHANGED, "/p/n")]),
+        (CHANGED, ALL, "/p/n", [(CHANGED, "/p/n")]),
+        (CREATED, ALL, "/p", [(CREATED, "/p/n"), (CHILDREN, "/p")]),
+        (DELETED, RECURSIVE, "/p/n/deeper", []),
+        (DELETED, RECURSIVE, "/p/", []),
+        (CHANGED, RECURSIVE, "/q", []),
+    ],
+)
+def test_the_table_of_events(
+    event: EventType, kind: WatchKind, place: str, heard: list[tuple[EventType, str]]
+) -> None:
+    """Made from real ops, so that the tree's changes and the table fit together."""
+    world = World()
+    world.create("/p")
+    if event != CREATED:
+        world.create("/p/n")
+    table = WatchTable()
+    table.add(kind, place, "me")
+
+    op = {
+        CREATED: plain("/p/n"),
+        DELETED: Delete("/p/n"),
+        CHANGED: SetData("/p/n", b"x"),
+    }[event]
+    events = [told for each in world.do(op).changes for told in table.trigger(each)]
+
+    assert events == [("me", *each) for each in heard]
+
+
+def test_changing_rights_is_not_heard() -> None:
+    """An ACL is no data; there is no event for it."""
+    assert World().do(SetAcl("/", OPEN_ACL_UNSAFE)).changes == ()
+
+
+def test_a_standard_watch_fires_once() -> None:
+    """W3, M45: registered twice it is still one watch, and gone after its event."""
+    table = WatchTable()
+    table.add(DATA, "/a", "me")
+    table.add(DATA, "/a", "me")
+
+    assert table.trigger(change(CHANGED, "/a")) == [("me", CHANGED, "/a")]
+    assert table.trigger(change(CHANGED, "/a")) == []
+    assert len(table) == 0
+
+
+def test_a_persistent_watch_stays_when_its_znode_is_deleted() -> None:
+    """It is a watch of the path: the znode may come back."""
+    table = WatchTable()
+    table.add(PERSISTENT, "/a", "me")
+
+    for event in (CREATED, DELETED, CREATED, CHANGED, CHILDREN):
+        assert table.trigger(change(event, "/a")) == [("me", event, "/a")]
+
+
+def test_kinds_are_independent() -> None:
+    """One event may use up the standard watch and leave the others."""
+    table = WatchTable()
+    table.add(DATA, "/a", "me")
+    table.add(CHILD, "/a", "me")
+    table.add(RECURSIVE, "/a", "me")
+
+    table.trigger(change(CHANGED, "/a"))
+
+    assert not table.has(WatcherType.DATA, "/a", "me")
+    assert table.has(WatcherType.CHILDREN, "/a", "me")
+    assert table.has(WatcherType.PERSISTENT_RECURSIVE, "/a", "me")
+    table.trigger(change(CHILDREN, "/a"))
+    assert not table.has(WatcherType.CHILDREN, "/a", "me")
+    assert table.has(WatcherType.ANY, "/a", "me")
+
+
+def test_everybody_is_told_once_in_the_order_of_registration() -> None:
+    """A watcher above and at the path hears one event, and one seed gives one order."""
+    table = WatchTable()
+    for watcher in ("c", "a", "b"):
+        table.add(DATA, "/x/y", watcher)
+    table.add(RECURSIVE, "/", "d")
+    table.add(RECURSIVE, "/x", "a")
+
+    told = table.trigger(change(CREATED, "/x/y"))
+
+    assert [watcher for watcher, _, _ in told] == ["c", "a", "b", "d"]
+
+
+def test_a_recursive_watch_follows_components_and_not_letters() -> None:
+    """`/ab` is not below `/a`."""
+    table = WatchTable()
+    table.add(RECURSIVE, "/a", "me")
+
+    assert table.trigger(change(CREATED, "/ab")) == []
+    assert table.trigger(change(CREATED, "/ab/c")) == []
+    assert table.trigger(change(CREATED, "/a/b/c")) == [("me", CREATED, "/a/b/c")]
+
+
+@pytest.mark.parametrize(
+    ("watcher_type", "left"),
+    [
+        (WatcherType.DATA, CHILD | PERSISTENT | RECURSIVE),
+        (WatcherType.CHILDREN, DATA | PERSISTENT | RECURSIVE),
+        (WatcherType.PERSISTENT, DATA | CHILD | RECURSIVE),
+        (WatcherType.PERSISTENT_RECURSIVE, DATA | CHILD | PERSISTENT),
+        (WatcherType.ANY, 0),
+    ],
+)
+def test_removing_takes_exactly_what_was_named(watcher_type: WatcherType, left: int) -> None:
+    """And nothing of another watcher or path; a second time there is nothing to remove."""
+    table = WatchTable()
+    for path, watcher in (("/a", "me"), ("/a", "you"), ("/b", "me")):
+        table.add(ALL, path, watcher)
+
+    assert table.remove(watcher_type, "/a", "me")
+    assert not table.remove(watcher_type, "/a", "me")
+
+    assert table._by_path["/a"].get("me", 0) == left
+    assert table._by_path["/a"]["you"] == table._by_path["/b"]["me"] == ALL
+
+
+def test_a_connection_that_is_gone_leaves_nothing() -> None:
+    """W7: no entry, no count, no event; others are not touched."""
+    table = WatchTable()
+    for path in ("/a", "/a/b", "/c"):
+        table.add(ALL, path, "me")
+    table.add(DATA, "/c", "you")
+
+    table.remove_watcher("me")
+    table.remove_watcher("me")
+
+    assert (len(table), table.path_count, table.watcher_count) == (1, 1, 1)
+    assert not table._recursive_lengths
+    assert table.trigger(change(CHANGED, "/c")) == [("you", CHANGED, "/c")]
+
+
+def test_watches_are_counted_for_the_summaries() -> None:
+    """By path and by watcher, of the data table: that is what the four-letter words show."""
+    table = WatchTable()
+    table.add(DATA, "/a", 1)
+    table.add(DATA, "/a", 2)
+    table.add(CHILD, "/b", 1)
+
+    assert list(table.by_path()) == [("/a", [1, 2])]
+    assert list(table.by_watcher()) == [(1, ["/a"]), (2, ["/a"])]
+    assert (len(table), table.path_count, table.watcher_count) == (3, 2, 2)
