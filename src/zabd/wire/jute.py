@@ -70,13 +70,6 @@ def read_long(frame: bytes, at: int) -> tuple[int, int]:
     return _read_long(frame, at)[0], at + LONG_SIZE
 
 
-def read_bool(frame: bytes, at: int) -> tuple[bool, int]:
-    """One byte; all but zero is true."""
-    if at >= len(frame):
-        raise MarshallingError(f"the record ends at byte {at}, where a bool is expected")
-    return frame[at] != 0, at + 1
-
-
 def read_nullable_buffer(frame: bytes, at: int) -> tuple[bytes | None, int]:
     """Bytes, or None for null, which is not the same as empty."""
     (size,) = _read_int(frame, at)
