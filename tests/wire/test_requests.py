@@ -4,7 +4,7 @@ import contextlib
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.wire import strategies
 
@@ -115,6 +115,9 @@ def test_the_short_way_reads_the_same(
 
 
 @given(st.binary(max_size=24))
+@example(struct.pack(">i", 2) + b"/a")  # the flag is missing
+@example(struct.pack(">i", -1) + b"/a")
+@example(b"")
 def test_the_short_way_refuses_the_same(body: bytes) -> None:
     """Whatever the long way refuses, the short one does, too."""
     frame = struct.pack(">ii", 1, OpCode.GET_DATA) + body
