@@ -1,1 +1,18 @@
 """Bytes at rest: the log, the snapshots and the epochs, over the `Disk` protocol."""
+
+from zabd.storage.config import StorageConfig, StorageCounters
+from zabd.storage.os_disk import OsDisk
+from zabd.storage.recovery import Recovered, RecoverySink
+from zabd.storage.snapshot_files import SnapshotReader, SnapshotWriter
+from zabd.storage.storage import Storage
+
+__all__ = [
+    "OsDisk",
+    "Recovered",
+    "RecoverySink",
+    "SnapshotReader",
+    "SnapshotWriter",
+    "Storage",
+    "StorageConfig",
+    "StorageCounters",
+]

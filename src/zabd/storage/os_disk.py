@@ -12,13 +12,14 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeAlias, assert_never
 
 from zabd.model import StorageError
+from zabd.storage.config import Trace
 from zabd.storage.disk import (
     Buffers,
     Create,
@@ -40,8 +41,6 @@ from zabd.storage.disk import (
     Unlink,
     WriteAt,
 )
-
-Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]
 
 _BUFFERS_MAX: Final = 1024  # IOV_MAX of Linux and macOS: more buffers need a second call
 _DIRECTORY_MODE: Final = 0o700

@@ -1,0 +1,56 @@
+"""What may be chosen about storage, and the figures that come out of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from zabd.model import ConfigError
+
+Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]
+"""The name of what happened, and its fields."""
+
+SNAPSHOTS_KEPT_MIN: Final = 3
+GROUP_BYTES_MAX: Final = 4 << 20
+"""One write to the log: a few batches of the largest requests, some milliseconds of a disk."""
+
+SPACE_CHECK_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConfig:
+    """Sizes and limits; the defaults suit a member with a disk of its own."""
+
+    segment_bytes: int = 32 << 20
+    """Reserved at once: at 20 MB/s of writes a new segment every second and a half."""
+
+    snapshots_kept: int = SNAPSHOTS_KEPT_MIN
+    """Verified snapshots that stay, with every segment since the oldest of them (S14)."""
+
+    slow_sync_ms: int = 200
+    """A sync that takes longer is traced with its milliseconds and counted."""
+
+    space_floor_bytes: int = 96 << 20
+    """Below this much free space `space_low` asks the member to refuse writes (S11): two segments
+    and a snapshot of a small tree, so that deletes and session closes still find room."""
+
+    def __post_init__(self) -> None:
+        if self.snapshots_kept < SNAPSHOTS_KEPT_MIN:
+            raise ConfigError(
+                f"snapshots_kept is {self.snapshots_kept}; at least {SNAPSHOTS_KEPT_MIN} have to "
+                "stay, so that two damaged ones still leave one to start from"
+            )
+
+
+@dataclass(slots=True)
+class StorageCounters:
+    """What the disk has done since this member started, for metrics."""
+
+    records: int = 0
+    bytes_written: int = 0
+    syncs: int = 0
+    sync_ms: int = 0
+    sync_ms_max: int = 0
+    slow_syncs: int = 0
+    segments: int = 0
+    snapshots: int = 0
+    snapshot_failures: int = 0

@@ -1,0 +1,93 @@
+"""What a member has promised (its epochs) and who it is (its identity): two small files.
+
+Invariants
+    E1  The epochs only grow, `current <= accepted`, and they are durable before the reply that
+        promises them (S19, D3, D10).
+    E2  The epochs are written before the identity when a directory is made: an identity without
+        epochs is damage, never a new directory.
+    E3  A directory serves one member of one ensemble for ever (S22).
+"""
+
+from typing import Final, NamedTuple
+
+from zabd.model import DamagedError, Epoch, MemberId, StorageError, Zxid
+from zabd.storage import small_file
+from zabd.zab.log import GENESIS, LogPosition
+
+EPOCHS: Final = "epochs"
+IDENTITY: Final = "identity"
+
+
+class Epochs(NamedTuple):
+    """The promises, and `mark`: a point that the durable log had reached when they were written."""
+
+    accepted: Epoch
+    current: Epoch
+    mark: LogPosition = GENESIS
+
+
+class Identity(NamedTuple):
+    """The owner of a directory; the cluster id is None until the member has joined an ensemble."""
+
+    member: MemberId
+    cluster_id: bytes | None
+
+
+def encode_epochs(epochs: Epochs) -> bytes:
+    """The epochs file."""
+    values = {
+        "accepted": str(epochs.accepted),
+        "current": str(epochs.current),
+        "mark": position_text(epochs.mark),
+    }
+    return small_file.encode(EPOCHS, values)
+
+
+def decode_epochs(data: bytes) -> Epochs:
+    """What the epochs file says; DamagedError if it is not one that `encode_epochs` made."""
+    values = small_file.decode(EPOCHS, data)
+    epochs = Epochs(int(values["accepted"]), int(values["current"]), parse_position(values["mark"]))
+    if epochs.current > epochs.accepted:
+        raise DamagedError(
+            f"the file {EPOCHS} names a current epoch {epochs.current} above the accepted epoch "
+            f"{epochs.accepted}, which no member writes; restore the directory from a copy"
+        )
+    return epochs
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """The identity file."""
+    cluster = "none" if identity.cluster_id is None else identity.cluster_id.hex()
+    return small_file.encode(IDENTITY, {"member": str(identity.member), "cluster": cluster})
+
+
+def decode_identity(data: bytes) -> Identity:
+    """What the identity file says; DamagedError if it is not one that `encode_identity` made."""
+    values = small_file.decode(IDENTITY, data)
+    cluster = values["cluster"]
+    return Identity(int(values["member"]), None if cluster == "none" else bytes.fromhex(cluster))
+
+
+def check_identity(found: Identity, member: MemberId, cluster_id: bytes | None) -> None:
+    """Refuse a directory of another member or of another ensemble (S22)."""
+    if found.member != member:
+        raise StorageError(
+            f"the data directory belongs to member {found.member} and this is member {member}; "
+            "give each member the directory it was started on first"
+        )
+    if cluster_id is not None and found.cluster_id not in {None, cluster_id}:
+        raise StorageError(
+            f"the data directory belongs to the ensemble {(found.cluster_id or b'').hex()} and "
+            f"this member to {cluster_id.hex()}; name the directory that belongs to this ensemble"
+        )
+
+
+def position_text(position: LogPosition) -> str:
+    """A position as the small files write it: zxid and chain in hexadecimal."""
+    return f"{int(position.zxid):016x} {position.chain.hex()}"
+
+
+def parse_position(text: str) -> LogPosition:
+    """The inverse of `position_text`."""
+    zxid, chain = text.split()
+    return LogPosition(Zxid(int(zxid, 16)), bytes.fromhex(chain))

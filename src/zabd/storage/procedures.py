@@ -1,0 +1,127 @@
+"""Multi-step jobs on disks, written as straight lines: a generator yields operations, gets results.
+
+A procedure yields `(disk, operations)` and is resumed with their results once they are done; its
+return value is the job's. A fault is thrown into it as `DiskError`, so that a procedure which can
+go on without the bytes may say so, and every other one ends there.
+"""
+
+import errno
+from collections.abc import Callable, Generator, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+from zabd.model import DamagedError, StorageError, Zxid
+from zabd.storage.disk import (
+    Disk,
+    DiskFault,
+    DiskOp,
+    DiskOutcome,
+    DiskResult,
+    Lane,
+    List,
+    Read,
+    Size,
+)
+
+T = TypeVar("T")
+Step: TypeAlias = tuple[Disk, Sequence[DiskOp]]
+Procedure: TypeAlias = Generator[Step, list[DiskResult], T]
+
+_ADVICE: Final = {
+    errno.ENOSPC: "make room on its file system and start the member again",
+    errno.EDQUOT: "raise the user's disk quota and start the member again",
+    errno.EROFS: "mount its file system read-write and start the member again",
+    errno.EACCES: "give the directory and its files to this user and start the member again",
+    errno.EMFILE: "raise the limit of open files and start the member again",
+}
+
+
+class DiskError(StorageError):
+    """An operation on a disk failed; `fault` says which one and why."""
+
+    def __init__(self, fault: DiskFault) -> None:
+        self.fault = fault
+        advice = _ADVICE.get(fault.errno, "check the device and start the member again")
+        super().__init__(f"{_describe(fault.op)} failed: {fault.reason}; {advice}")
+
+
+def damaged(file: str, offset: int, zxid: Zxid, what: str) -> DamagedError:
+    """The refusal of bytes that are not what was written: where, up to which zxid all is well."""
+    return DamagedError(
+        f"{file} at offset {offset}, after zxid {zxid!r}: {what}; nothing was changed: restore the "
+        "member's directory from a copy, or move it away and let the member start empty and be "
+        "synchronised by the others"
+    )
+
+
+def run(
+    procedure: Procedure[T],
+    done: Callable[[T | StorageError], None],
+    lane: Lane = Lane.LOG,
+) -> None:
+    """Carry the procedure through on `lane`; `done` gets its value, or the error that ended it.
+
+    The first step runs at once; a procedure that yields nothing calls `done` before this returns.
+    """
+
+    def advance(outcome: DiskOutcome) -> None:
+        try:
+            if outcome.error is None:
+                disk, ops = procedure.send(outcome.results)
+            else:
+                disk, ops = procedure.throw(DiskError(outcome.error))
+        except StopIteration as stop:
+            done(stop.value)
+        except StorageError as error:
+            done(error)
+        else:
+            disk.submit(ops, advance, lane)
+
+    try:
+        disk, ops = next(procedure)
+    except StopIteration as stop:
+        done(stop.value)
+    except StorageError as error:
+        done(error)
+    else:
+        disk.submit(ops, advance, lane)
+
+
+def list_names(disk: Disk) -> Procedure[list[str]]:
+    """The names in the disk's root, sorted."""
+    [names] = yield disk, [List()]
+    assert isinstance(names, list)
+    return names
+
+
+def read_at(disk: Disk, file: str, offset: int, size_bytes: int) -> Procedure[bytes]:
+    """Up to `size_bytes` of the file; what cannot be read counts as damaged (F14)."""
+    try:
+        [data] = yield disk, [Read(file, offset, size_bytes)]
+    except DiskError as error:
+        raise _unreadable(error, file, offset) from error
+    assert isinstance(data, bytes)
+    return data
+
+
+def read_file(disk: Disk, file: str) -> Procedure[bytes]:
+    """All of the file; what cannot be read counts as damaged (F14)."""
+    try:
+        [size] = yield disk, [Size(file)]
+    except DiskError as error:
+        raise _unreadable(error, file, 0) from error
+    assert isinstance(size, int)
+    return (yield from read_at(disk, file, 0, size))
+
+
+def _unreadable(error: DiskError, file: str, offset: int) -> DamagedError:
+    return DamagedError(
+        f"{file} at offset {offset} cannot be read: {error.fault.reason}; nothing was changed: "
+        "check the device, then restore the member's directory from a copy, or move it away and "
+        "let the member start empty and be synchronised by the others"
+    )
+
+
+def _describe(op: DiskOp) -> str:
+    fields = [getattr(op, name) for name in ("file", "source", "path") if hasattr(op, name)]
+    where = f" of {fields[0]}" if fields and fields[0] else ""
+    return f"{type(op).__name__}{where}"

@@ -1,0 +1,412 @@
+"""From a directory to a member's state: what it promised, its tree, and the tail of its log.
+
+Everything is read and checked before anything is changed; a refusal leaves every byte as it was.
+Only records up to the durable committed mark go to the tree: the rest is a tail that the ensemble
+has yet to decide about, so elections and truncation never have to take a change back.
+
+Invariants
+    V1  Recovery never drops a record that it cannot prove to be torn (D8, S6).
+    V2  What it hands out is durable first: after an unclean stop the last segment is rewritten,
+        because the page cache may show bytes that the disk never got (S10).
+    V3  A crash at any point of recovery leads to the same result the next time (S23).
+    V4  What the log, the snapshots and the epochs file say about each other agrees: each point that
+        one of them names is a point of the log, if the log reaches back that far (S7).
+"""
+
+from collections import deque
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from zabd.model import DamagedError, Epoch, MemberId, Zxid
+from zabd.storage import small_file
+from zabd.storage.config import StorageConfig, Trace
+from zabd.storage.disk import Disk, DiskOp, Rename, SyncDir, Unlink
+from zabd.storage.epochs import (
+    EPOCHS,
+    IDENTITY,
+    Epochs,
+    Identity,
+    check_identity,
+    decode_epochs,
+    decode_identity,
+    encode_epochs,
+    encode_identity,
+)
+from zabd.storage.log_changes import NOTE, Home, carry_out, decode_note, rewrite_segment
+from zabd.storage.procedures import Procedure, damaged, list_names, read_at, read_file
+from zabd.storage.record import (
+    SEGMENT_HEADER_BYTES,
+    Mark,
+    SegmentHeader,
+    SegmentScan,
+    decode_segment_header,
+    segment_file,
+    segment_number,
+)
+from zabd.storage.snapshots import (
+    DAMAGED,
+    INCOMING,
+    WINDOW_BYTES,
+    SnapshotDecoder,
+    SnapshotInfo,
+    snapshot_file,
+    snapshot_zxid,
+)
+from zabd.storage.txn_log import Segment
+from zabd.zab.log import GENESIS, RECORD_MAGIC, Batch, LogPosition
+
+
+class RecoverySink(Protocol):
+    """Takes a member's state as it is read: a snapshot, then the records after it.
+
+    A snapshot may turn out to be damaged half way. Then `begin_snapshot` comes again for an older
+    one, or the records come at once: only a snapshot that has ended counts, and without one the
+    records begin at an empty tree. DamagedError from `snapshot_chunk` or `end_snapshot` says that
+    the content is not a tree.
+    """
+
+    def begin_snapshot(self, position: LogPosition) -> None:
+        """Forget everything; a snapshot at `position` follows."""
+
+    def snapshot_chunk(self, chunk: bytes) -> None:
+        """The next piece of its content."""
+
+    def end_snapshot(self) -> None:
+        """That was all of it."""
+
+    def record(self, batch: Batch) -> None:
+        """A committed batch, in order."""
+
+
+class Recovered(NamedTuple):
+    """What a member starts from."""
+
+    accepted_epoch: Epoch
+    current_epoch: Epoch
+    cluster_id: bytes | None
+    delivered: LogPosition
+    """Where the tree stands."""
+    tail: tuple[Batch, ...]
+    """Durable, but not known to be committed."""
+    empty: bool
+    """No record and no snapshot: the history is at its beginning."""
+
+
+class Restored(NamedTuple):
+    """What storage goes on from, beside what it tells the member."""
+
+    home: Home
+    segments: list[Segment]
+    end: LogPosition
+    committed: Zxid
+    snapshot: SnapshotInfo | None
+    recovered: Recovered
+
+
+def recover(
+    data: Disk,
+    log: Disk,
+    config: StorageConfig,
+    sink: RecoverySink,
+    member: MemberId,
+    cluster_id: bytes | None,
+    trace: Trace,
+) -> Procedure[Restored]:
+    """The state of the directory; StorageError or DamagedError if a member may not start on it."""
+    home = yield from _open_home(data, log, config, member, cluster_id)
+    home = yield from _finish_noted_change(home, trace)
+    headers, hollow = yield from _read_headers(home)
+    snapshot, aside = yield from _load_snapshot(home, sink, headers, trace)
+    replay = _Replay(home, sink, snapshot.position if snapshot else GENESIS)
+    yield from replay.read(headers)
+    yield from set_aside(home.data, aside)
+    yield from _clear_away(home, hollow + replay.blank)
+    segments = yield from _settle_tail(home, replay, trace)
+    recovered = Recovered(
+        home.epochs.accepted,
+        home.epochs.current,
+        home.owner.cluster_id,
+        replay.delivered,
+        tuple(replay.pending),
+        empty=replay.end == GENESIS,
+    )
+    return Restored(home, segments, replay.end, replay.committed, snapshot, recovered)
+
+
+# --- who owns the directory, and what was promised -----------------------------------------------
+
+
+def _open_home(
+    data: Disk, log: Disk, config: StorageConfig, member: MemberId, cluster_id: bytes | None
+) -> Procedure[Home]:
+    names = yield from list_names(data)
+    in_use = _has_history(names) or _has_history((yield from list_names(log)))
+    owner, epochs = Identity(member, None), Epochs(0, 0)
+    if IDENTITY in names:
+        owner = decode_identity((yield from read_file(data, IDENTITY)))
+        check_identity(owner, member, cluster_id)
+    if EPOCHS in names:
+        epochs = decode_epochs((yield from read_file(data, EPOCHS)))
+    elif in_use or IDENTITY in names:
+        raise _missing(EPOCHS)
+    if IDENTITY not in names:
+        if in_use or epochs != Epochs(0, 0):
+            raise _missing(IDENTITY)
+        # A new directory, or one whose making was cut short: the identity comes last (E2).
+        yield data, small_file.replace(EPOCHS, encode_epochs(epochs), names)
+        yield data, small_file.replace(IDENTITY, encode_identity(owner), names)
+    return Home(data, log, config, owner, epochs)
+
+
+def _has_history(names: list[str]) -> bool:
+    return any(
+        segment_number(name) is not None or snapshot_zxid(name) is not None for name in names
+    )
+
+
+def _missing(file: str) -> DamagedError:
+    return DamagedError(
+        f"the file {file} is missing from a directory that is in use; nothing was changed: restore "
+        "the directory from a copy, or move it away and let the others synchronise the member"
+    )
+
+
+def _finish_noted_change(home: Home, trace: Trace) -> Procedure[Home]:
+    names = yield from list_names(home.data)
+    if NOTE not in names:
+        return home
+    note = decode_note((yield from read_file(home.data, NOTE)))
+    trace("unfinished_change", {"change": note.change, "zxid": note.position.zxid})
+    changed = yield from carry_out(home, note)
+    return replace(home, epochs=changed.epochs)
+
+
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+def _load_snapshot(
+    home: Home, sink: RecoverySink, headers: list[SegmentHeader], trace: Trace
+) -> Procedure[tuple[SnapshotInfo | None, list[str]]]:
+    """The newest usable snapshot, now in the sink, and the names of the damaged ones above it."""
+    names = yield from list_names(home.data)
+    newest_first = sorted((zxid for name in names if (zxid := snapshot_zxid(name))), reverse=True)
+    base = headers[0].base.zxid if headers else Zxid(0)
+    aside: list[str] = []
+    for zxid in newest_first:
+        if zxid < base:
+            break  # the log no longer reaches back to it
+        try:
+            info = yield from _read_snapshot(home, sink, snapshot_file(zxid))
+        except DamagedError as error:
+            trace("snapshot_damaged", {"file": snapshot_file(zxid), "what": str(error)})
+            aside.append(snapshot_file(zxid))
+        else:
+            return info, aside
+    if base > 0 or (aside and not headers):
+        raise DamagedError(
+            f"no usable snapshot is left and the log begins only after zxid {base!r}; nothing was "
+            "changed: restore a snapshot at or after that zxid, or move the directory away and let "
+            "the others synchronise the member"
+        )
+    return None, aside
+
+
+def _read_snapshot(home: Home, sink: RecoverySink, file: str) -> Procedure[SnapshotInfo]:
+    decoder = SnapshotDecoder(file)
+    begun = False
+    offset = 0
+    while data := (yield from read_at(home.data, file, offset, WINDOW_BYTES)):
+        contents = decoder.feed(data)
+        if not begun and decoder.position is not None:
+            sink.begin_snapshot(decoder.position)
+            begun = True
+        for content in contents:
+            sink.snapshot_chunk(content)
+        offset += len(data)
+    info = decoder.finish()
+    sink.end_snapshot()
+    return info
+
+
+def set_aside(disk: Disk, files: list[str]) -> Procedure[None]:
+    """Rename damaged snapshots out of the way, in the place of nothing else (S15)."""
+    names = yield from list_names(disk)
+    ops: list[DiskOp] = []
+    for file in files:
+        target, count = file + DAMAGED, 1
+        while target in names:
+            count += 1
+            target = f"{file}{DAMAGED}-{count}"
+        ops.append(Rename(file, target))
+    if ops:
+        yield disk, [*ops, SyncDir()]
+
+
+# --- the log -------------------------------------------------------------------------------------
+
+
+def _read_headers(home: Home) -> Procedure[tuple[list[SegmentHeader], list[str]]]:
+    """The headers of all segments, and the last file if a crash left it without one (F8)."""
+    names = yield from list_names(home.log)
+    numbers = sorted(n for name in names if (n := segment_number(name)) is not None)
+    headers: list[SegmentHeader] = []
+    for number in numbers:
+        file = segment_file(number)
+        if headers and number != headers[-1].number + 1:
+            missing = segment_file(headers[-1].number + 1)
+            raise damaged(missing, 0, headers[-1].base.zxid, f"it is missing, though {file} exists")
+        data = yield from read_at(home.log, file, 0, SEGMENT_HEADER_BYTES)
+        header = decode_segment_header(data)
+        if header is None:
+            end = headers[-1].base.zxid if headers else Zxid(0)
+            yield from _check_hollow(home, file, end, last=number == numbers[-1])
+            return headers, [file]
+        if header.number != number:
+            raise damaged(
+                file, 0, header.base.zxid, f"it is a copy of {segment_file(header.number)}"
+            )
+        check_identity(header.owner, home.owner.member, home.owner.cluster_id)
+        headers.append(header)
+    return headers, []
+
+
+def _check_hollow(home: Home, file: str, end: Zxid, *, last: bool) -> Procedure[None]:
+    data = yield from read_file(home.log, file)
+    if not last or RECORD_MAGIC in data:
+        raise damaged(file, 0, end, "the segment's header is not as it was written")
+
+
+class _Replay:
+    """One walk over the log, which hands committed records to the sink and keeps the others."""
+
+    def __init__(self, home: Home, sink: RecoverySink, start: LogPosition) -> None:
+        self._home = home
+        self._sink = sink
+        self._waypoints = deque(sorted({start, home.epochs.mark}))
+        self._epochs = home.epochs
+        self.delivered = start
+        self.committed = start.zxid
+        self.pending: deque[Batch] = deque()
+        self.segments: list[Segment] = []
+        self.scan: SegmentScan | None = None
+        """The walk over the last segment, and its batches."""
+        self.batches: list[Batch] = []
+        self.blank: list[str] = []
+        """The last file, if nothing but its header was written."""
+
+    @property
+    def end(self) -> LogPosition:
+        """Where the log ends."""
+        return self.scan.end if self.scan else GENESIS
+
+    def read(self, headers: list[SegmentHeader]) -> Procedure[None]:
+        """Walk over all segments; DamagedError if what is there is not a member's log."""
+        if headers:
+            self._pass(headers[0].base, begin=True)
+        for at, header in enumerate(headers):
+            data = yield from read_file(self._home.log, segment_file(header.number))
+            scan = self._read_segment(header, data)
+            following = headers[at + 1] if at + 1 < len(headers) else None
+            if following is None or not scan.sealed:
+                yield from self._check_last(scan, headers[at + 1 :])
+                break
+            if following.base != scan.end:
+                what = f"{segment_file(following.number)} does not go on where it ends"
+                raise damaged(scan.file, scan.end_offset, scan.end.zxid, what)
+        if self._waypoints and self._waypoints[-1].zxid > self.end.zxid:
+            self._miss(self._waypoints[-1])
+        # A record of an epoch may lie here before the epoch is current, but not before the promise.
+        self._check_epochs(self.end.zxid.epoch, 0)
+
+    def _read_segment(self, header: SegmentHeader, data: bytes) -> SegmentScan:
+        segment = Segment(header.number, header.base, len(data))
+        scan = self.scan = SegmentScan(data, header)
+        self.batches = []
+        self.segments.append(segment)
+        for item in scan:
+            if isinstance(item, Batch):
+                self._take(item)
+            else:
+                segment.note(scan.end, item.offset)
+                self._learn(item)
+        segment.end_offset = scan.end_offset
+        return scan
+
+    def _check_last(self, scan: SegmentScan, later: list[SegmentHeader]) -> Procedure[None]:
+        """The end of the log: torn is well, sealed or followed by records is not."""
+        if scan.sealed:
+            missing = segment_file(scan.number + 1)
+            raise damaged(missing, 0, scan.end.zxid, f"it is missing, though {scan.file} names it")
+        for header in later:
+            # A crash between the making of a segment and the sealing of the one before it.
+            file = segment_file(header.number)
+            data = yield from read_file(self._home.log, file)
+            if len(later) > 1 or data.count(0, SEGMENT_HEADER_BYTES) < len(data) - (
+                SEGMENT_HEADER_BYTES
+            ):
+                what = f"it is not complete, though {file} follows it"
+                raise damaged(scan.file, scan.end_offset, scan.end.zxid, what)
+            self.blank.append(file)
+        scan.check_end()
+
+    def _take(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        self._pass(batch.position)
+        if batch.last > self.delivered.zxid:
+            self.pending.append(batch)
+
+    def _learn(self, mark: Mark) -> None:
+        self._check_epochs(mark.accepted, mark.current)
+        self.committed = max(self.committed, mark.committed)
+        while self.pending and self.pending[0].last <= self.committed:
+            batch = self.pending.popleft()
+            self.delivered = batch.position
+            self._sink.record(batch)
+
+    def _check_epochs(self, accepted: Epoch, current: Epoch) -> None:
+        if accepted > self._epochs.accepted or current > self._epochs.current:
+            raise DamagedError(
+                f"the file {EPOCHS} names the epochs {self._epochs.accepted} and "
+                f"{self._epochs.current}, the log knows of {accepted} and {current}: the file is "
+                "older than the log; restore both from one copy, or move the directory away and "
+                "let the others synchronise the member"
+            )
+
+    def _pass(self, position: LogPosition, *, begin: bool = False) -> None:
+        """The walk has come to `position`: no waypoint may have been passed by (V4)."""
+        while self._waypoints and self._waypoints[0].zxid <= position.zxid:
+            waypoint = self._waypoints.popleft()
+            if waypoint != position and not (begin and waypoint.zxid < position.zxid):
+                self._miss(waypoint)
+
+    def _miss(self, waypoint: LogPosition) -> None:
+        where = self.scan.file if self.scan else "the log"
+        offset = self.scan.end_offset if self.scan else 0
+        source = "the epochs file" if waypoint == self._home.epochs.mark else "the snapshot"
+        what = f"{source} names zxid {waypoint.zxid!r}, which is no point of this log"
+        raise damaged(where, offset, self.end.zxid, what)
+
+
+def _clear_away(home: Home, segments: list[str]) -> Procedure[None]:
+    """Remove what crashes have left: temporary files, and the last segment if it is a shell."""
+    for disk in (home.data, home.log):
+        names = yield from list_names(disk)
+        ops: list[DiskOp] = [
+            Unlink(name)
+            for name in names
+            if name in segments or name.endswith((small_file.TEMPORARY, INCOMING))
+        ]
+        if ops:
+            yield disk, [*ops, SyncDir()]
+
+
+def _settle_tail(home: Home, replay: _Replay, trace: Trace) -> Procedure[list[Segment]]:
+    """Make the end of the log durable for certain (V2), without what was torn (S8)."""
+    scan, segments = replay.scan, replay.segments
+    if scan is None or scan.clean:
+        return segments
+    if scan.junk_follows:
+        torn = {"file": scan.file, "offset": scan.end_offset, "zxid": scan.end.zxid}
+        trace("torn_tail_cut", torn)
+    fresh = yield from rewrite_segment(home, segments[-1], replay.batches, replay.committed)
+    return [*segments[:-1], fresh]
