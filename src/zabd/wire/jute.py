@@ -163,6 +163,10 @@ def string(text: str | None) -> bytes:
 
 
 def strings(texts: Iterable[str]) -> bytes:
-    """A vector of strings."""
-    parts = [string(text) for text in texts]
-    return _pack_int(len(parts)) + b"".join(parts)
+    """A vector of strings; written flat, for lists of children are long."""
+    texts = tuple(texts)
+    try:
+        raws = [text.encode() for text in texts]
+    except UnicodeEncodeError:
+        raws = [bytes_of(text) for text in texts]
+    return _pack_int(len(raws)) + b"".join([_pack_int(len(raw)) + raw for raw in raws])

@@ -67,7 +67,7 @@ def get_data_reply(xid: int, zxid: int, data: bytes | None, *stat: int) -> bytes
         return _pack_sized(_DATA_FIXED_SIZE, xid, zxid, 0, -1) + _pack_stat(*stat)
     size = len(data)
     head = _pack_sized(_DATA_FIXED_SIZE + size, xid, zxid, 0, size)
-    return b"".join((head, data, _pack_stat(*stat)))
+    return head + data + _pack_stat(*stat)
 
 
 def stat_reply(xid: int, zxid: int, stat: Stat) -> bytes:
