@@ -10,7 +10,7 @@ Client protocol, sections 2, 3, 4 and 20.
 """
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from zabd.model.errors import (
     LocalProtocolError,
@@ -23,6 +23,8 @@ from zabd.model.session import ConnectRequest
 from zabd.wire import jute
 from zabd.wire.frames import HEADER_SIZE, frame
 from zabd.wire.opcodes import REQUESTS
+
+OpT = TypeVar("OpT", bound=Op)
 
 PING_XID: Final = -2
 AUTH_XID: Final = -4
@@ -70,6 +72,13 @@ def decode_op(opcode: int, frame: bytes, offset: int = HEADER_SIZE) -> Op:
         return read(frame, offset)[0]
     except struct.error as cut:
         raise MarshallingError(f"the record of type {opcode} is cut short: {cut}") from None
+
+
+def decode_as(kind: type[OpT], frame: bytes) -> OpT:
+    """The op of a frame that is known to be of this kind; raises as `decode_op` does."""
+    op = decode_op(kind.opcode, frame)
+    assert isinstance(op, kind), "one opcode, one op"
+    return op
 
 
 def decode_request(frame: bytes) -> Request:

@@ -1,0 +1,511 @@
+"""The member's clients: handshakes, request order, watches, replies.
+
+Everything a client can see leaves through one ordered output per connection, so "event before
+reply" is a matter of appending in the right order.
+
+Invariants
+    K1  At most one open connection of a session on this member; a newer one replaces the older.
+    K2  The watch events of a txn are in a connection's output before any reply that could reveal
+        that txn.
+    K3  A connection is only ever answered while this member serves; when it stops serving, all
+        connections are cut, since nobody can say any more what became of their requests.
+
+Source: CLIENT_PROTOCOL sections 2, 3, 13, 15 and 20.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING
+
+from zabd.model.acl import Perms
+from zabd.model.errors import (
+    AuthFailedError,
+    ErrorCode,
+    KeeperError,
+    MarshallingError,
+    RemoteProtocolError,
+)
+from zabd.model.ops import Auth, OpCode, Sync
+from zabd.model.results import SyncResult
+from zabd.model.session import PASSWORD_SIZE, ConnectRequest, ConnectResponse, refusal
+from zabd.model.watch_events import KeeperState, WatchEvent
+from zabd.replica import messages
+from zabd.replica.connection import Connection, ConnectionState, Pending
+from zabd.replica.effects import AnswerWord, CloseConnection, PauseReading, ResumeReading, Write
+from zabd.replica.messages import Answer, AnswerKind, Intent
+from zabd.replica.reads import READS
+from zabd.replica.stats import ClientStats
+from zabd.replica.watch_requests import WATCH_REQUESTS
+from zabd.replica.writes import write_reply
+from zabd.wire import replies
+from zabd.wire.connection import FourLetterWord, ServerConnection
+from zabd.wire.frames import FrameError
+from zabd.wire.replies import NO_ZXID
+from zabd.wire.requests import AUTH_XID, PING_XID, decode_as, decode_header
+from zabd.znode_tree.permissions import allowed, authenticate
+from zabd.znode_tree.watches import WatchTable
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Sequence
+
+    from zabd.model.ids import ConnectionId, MemberId, SessionId
+    from zabd.replica.config import ReplicaConfig
+    from zabd.replica.effects import Effect
+    from zabd.wire.connection import ServerItem
+    from zabd.znode_tree.tree import Applied, Change, ZnodeTree
+
+GREETING_TIMEOUT_MS = 10_000
+"""A connection without a session is cut after this (CLIENT_PROTOCOL section 15)."""
+
+FORWARDED_OPCODES = frozenset(
+    (
+        OpCode.CREATE,
+        OpCode.CREATE2,
+        OpCode.CREATE_CONTAINER,
+        OpCode.CREATE_TTL,
+        OpCode.DELETE,
+        OpCode.SET_DATA,
+        OpCode.SET_ACL,
+        OpCode.MULTI,
+        OpCode.SYNC,
+        OpCode.CLOSE_SESSION,
+    )
+)
+"""What only the leader can decide; everything else is answered here."""
+
+_READ = int(Perms.READ)
+
+
+def session_password(secret: bytes, session_id: SessionId) -> bytes:
+    """The password of a session: any member can verify it, nobody outside can make it."""
+    digest = hmac.digest(secret, session_id.to_bytes(8, "big", signed=True), hashlib.sha256)
+    return digest[:PASSWORD_SIZE]
+
+
+class Clients:
+    """All client connections of one member."""
+
+    def __init__(self, config: ReplicaConfig, tree: ZnodeTree, rng: random.Random) -> None:
+        self._config = config
+        self._me: MemberId = config.ensemble.me
+        self.tree = tree
+        self.watches = WatchTable()
+        self.connections: dict[ConnectionId, Connection] = {}
+        self.by_session: dict[SessionId, Connection] = {}
+        self.serving = False
+        self.intents: list[Intent] = []
+        self.effects: list[Effect] = []
+        self.stats = ClientStats()
+        self._dirty: list[Connection] = []
+        self._in_flight: dict[messages.RequestId, tuple[Connection, Pending]] = {}
+        # A process that starts again must not take answers meant for its previous life.
+        self._last_request_id: messages.RequestId = rng.getrandbits(31) << 32
+        self._touched: dict[SessionId, int] = {}
+        self._now_ms = 0
+
+    # ---- what the host reports -------------------------------------------------------------
+
+    def accept(self, connection_id: ConnectionId, address: str, now_ms: int) -> None:
+        """A client has connected; nothing was read from it yet."""
+        wire = ServerConnection(self._config.request_bytes_max)
+        self.connections[connection_id] = Connection(connection_id, address, wire, now_ms)
+
+    def receive(self, connection_id: ConnectionId, chunk: bytes, now_ms: int) -> None:
+        """Bytes came in: answer what can be answered now, queue or hand on the rest."""
+        connection = self.connections.get(connection_id)
+        if connection is None:
+            return
+        self._now_ms = connection.heard_ms = now_ms
+        try:
+            items = connection.wire.receive(chunk)
+        except FrameError as error:
+            self._take(connection, error.frames)
+            self._complain(connection)
+            return
+        except RemoteProtocolError:
+            self.cut(connection)
+            return
+        self._take(connection, items)
+
+    def _take(self, connection: Connection, items: Sequence[ServerItem]) -> None:
+        self.stats.received += len(items)
+        connection.received += len(items)
+        if connection.session_id:
+            self._touched[connection.session_id] = self._now_ms
+        for item in items:
+            if connection.state is ConnectionState.CLOSED:
+                return
+            if type(item) is bytes:
+                self._request(connection, item)
+            elif isinstance(item, ConnectRequest):
+                self._greet(connection, item)
+            elif isinstance(item, FourLetterWord):
+                self.effects.append(AnswerWord(connection.connection_id, *item))
+
+    def closed(self, connection_id: ConnectionId) -> None:
+        """The connection is gone; the session lives on until its time is over."""
+        connection = self.connections.get(connection_id)
+        if connection is not None:
+            self._forget(connection)
+
+    def close_idle(self, now_ms: int) -> None:
+        """Cut connections that never asked for a session."""
+        for connection in list(self.connections.values()):
+            if (
+                connection.state is ConnectionState.GREETING
+                and now_ms - connection.accepted_ms >= GREETING_TIMEOUT_MS
+            ):
+                self.cut(connection)
+
+    # ---- what the log and the leader say ---------------------------------------------------
+
+    def applied(
+        self, request_id: messages.RequestId, zxid: int, applied: Applied, now_ms: int
+    ) -> None:
+        """A txn that this member asked for is in the tree: answer it."""
+        self._now_ms = now_ms
+        waiting = self._in_flight.pop(request_id, None)
+        if waiting is None:
+            return
+        connection, pending = waiting
+        if connection.state is ConnectionState.CLOSED:
+            return
+        if pending.opcode == OpCode.CREATE_SESSION:
+            timeout_ms = int.from_bytes(pending.frame, "big")
+            self._open(connection, zxid, timeout_ms)
+            return
+        pending.reply = write_reply(pending.opcode, pending.xid, zxid, applied, self.tree)
+        self._drain(connection)
+
+    def answered(self, answer: Answer, now_ms: int) -> None:
+        """The leader decided an intent outside the log."""
+        self._now_ms = now_ms
+        waiting = self._in_flight.pop(answer.request_id, None)
+        if waiting is None:
+            return
+        connection, pending = waiting
+        if connection.state is ConnectionState.CLOSED:
+            return
+        match answer.kind:
+            case AnswerKind.REFUSED:
+                self.cut(connection)
+            case AnswerKind.GONE:
+                self._refuse(connection)
+            case AnswerKind.ALIVE:
+                # The leader's word came behind the commit of everything it vouches for.
+                self._open(connection, connection.session_id, answer.value)
+            case AnswerKind.SYNCED:
+                self._synced(connection, pending)
+
+    def fire(self, changes: Iterable[Change], zxid: int) -> None:
+        """Put the events of a txn into the outputs of those who watch (K2)."""
+        trigger = self.watches.trigger
+        for change in changes:
+            for watcher, event_type, path in trigger(change):
+                assert isinstance(watcher, Connection), "only connections are registered"
+                if allowed(change.acl, _READ, watcher.identities):
+                    event = WatchEvent(event_type, KeeperState.SYNC_CONNECTED, path)
+                    self._output(watcher, replies.watch_event(event, zxid))
+                    self.stats.notifications += 1
+
+    def session_closed(self, session_id: SessionId) -> None:
+        """The session's close is in the tree; a connection that still speaks for it is cut.
+
+        A client that closed its own session was answered before and is closed already.
+        """
+        self._touched.pop(session_id, None)
+        connection = self.by_session.get(session_id)
+        if connection is not None:
+            self.cut(connection)
+
+    def cut_all(self) -> None:
+        """This member serves no longer (K3)."""
+        for connection in list(self.connections.values()):
+            if connection.state is not ConnectionState.GREETING:
+                self.cut(connection)
+        self._in_flight.clear()
+        self.intents.clear()
+        self._touched.clear()
+
+    # ---- what goes out ---------------------------------------------------------------------
+
+    def take_touches(self, now_ms: int) -> tuple[tuple[SessionId, int], ...]:
+        """Sessions heard of since the last call, and how many ms ago."""
+        touched, self._touched = self._touched, {}
+        return tuple((session_id, now_ms - heard) for session_id, heard in touched.items())
+
+    def take_intents(self) -> list[Intent]:
+        """What the leader must decide, in order, since the last call."""
+        intents, self.intents = self.intents, []
+        return intents
+
+    def take_effects(self) -> list[Effect]:
+        """One write per connection with output, and what else the host must do."""
+        effects, self.effects = self.effects, []
+        if not self._dirty:
+            return effects
+        writes: list[Effect] = []
+        for connection in self._dirty:
+            output = connection.output
+            if output:
+                connection.sent += len(output)
+                self.stats.sent += len(output)
+                data = output[0] if len(output) == 1 else b"".join(output)
+                writes.append(Write(connection.connection_id, data))
+                connection.output = []
+            connection.dirty = False
+        self._dirty = []
+        # A close takes effect after what was written before it.
+        return writes + effects
+
+    # ---- handshake -------------------------------------------------------------------------
+
+    def _greet(self, connection: Connection, request: ConnectRequest) -> None:
+        secret = self.tree.secret
+        if not self.serving or request.last_zxid_seen > self.tree.zxid:
+            self.cut(connection)
+            return
+        connection.state = ConnectionState.OPENING
+        connection.answers_with_read_only = request.read_only is not None
+        timeout_ms = self._config.clamp_timeout(request.timeout_ms)
+        session_id = request.session_id
+        if session_id:
+            expected = session_password(secret, session_id)
+            if not hmac.compare_digest(expected, request.password or b""):
+                self._refuse(connection)
+                return
+            connection.session_id = session_id
+        opcode = messages.VALIDATE if session_id else OpCode.CREATE_SESSION
+        pending = Pending(0, opcode, timeout_ms.to_bytes(4, "big"), self._now_ms)
+        self._ask(connection, pending)
+
+    def _open(self, connection: Connection, session_id: SessionId, timeout_ms: int) -> None:
+        older = self.by_session.get(session_id)
+        if older is not None:
+            self.cut(older)  # K1
+        secret = self.tree.secret
+        assert secret, "K3: a member serves only after its tree holds the secret"
+        self.by_session[session_id] = connection
+        connection.state = ConnectionState.OPEN
+        connection.session_id = session_id
+        connection.timeout_ms = timeout_ms
+        self._touched[session_id] = self._now_ms
+        response = ConnectResponse(
+            protocol_version=0,
+            timeout_ms=timeout_ms,
+            session_id=session_id,
+            password=session_password(secret, session_id),
+            read_only=False if connection.answers_with_read_only else None,
+        )
+        self._output(connection, replies.encode_connect_response(response))
+        early, connection.early = connection.early, []
+        for frame in early:
+            if connection.state is ConnectionState.OPEN:
+                self._request(connection, frame)
+
+    def _refuse(self, connection: Connection) -> None:
+        """Tell the client that its session is over, then close (CLIENT_PROTOCOL section 2)."""
+        response = refusal(with_read_only=connection.answers_with_read_only)
+        self._output(connection, replies.encode_connect_response(response))
+        self.cut(connection)
+
+    # ---- requests --------------------------------------------------------------------------
+
+    def _request(self, connection: Connection, frame: bytes) -> None:
+        if connection.state is ConnectionState.OPENING:
+            connection.early.append(frame)
+            self._throttle(connection, len(connection.early))
+            return
+        try:
+            xid, opcode = decode_header(frame)
+        except RemoteProtocolError:
+            self.cut(connection)
+            return
+        connection.last_opcode, connection.last_xid = opcode, xid
+        if opcode in FORWARDED_OPCODES:
+            self._forward(connection, Pending(xid, opcode, frame, self._now_ms))
+        elif opcode == OpCode.PING:
+            self._output(connection, replies.reply(PING_XID, self.tree.zxid))
+        elif opcode == OpCode.AUTH:
+            self._authenticate(connection, xid, frame)
+        elif connection.queue:
+            self._enqueue(connection, Pending(xid, opcode, frame, self._now_ms))
+        else:
+            self._output(connection, self._answer_here(connection, xid, opcode, frame))
+
+    def _answer_here(self, connection: Connection, xid: int, opcode: int, frame: bytes) -> bytes:
+        self.stats.answered_at_once += 1
+        handler = READS.get(opcode) or WATCH_REQUESTS.get(opcode)
+        if handler is None:
+            # Kept open: probing for a feature should not cost the connection.
+            return replies.reply(xid, NO_ZXID, ErrorCode.UNIMPLEMENTED)
+        try:
+            return handler(self.tree, self.watches, connection, xid, frame)
+        except KeeperError as error:
+            return replies.reply(xid, self.tree.zxid, error.code)
+
+    def _forward(self, connection: Connection, pending: Pending) -> None:
+        is_sync = pending.opcode == OpCode.SYNC
+        # A write asked for now could commit before an earlier sync is answered, and be seen by
+        # reads that stand between the two (C2).
+        hold = connection.held or (connection.syncs_pending and not is_sync)
+        self._enqueue(connection, pending)
+        if hold:
+            connection.held += 1
+            return
+        connection.syncs_pending += is_sync
+        self._ask(connection, pending)
+
+    def _ask(self, connection: Connection, pending: Pending) -> None:
+        self._last_request_id += 1
+        request_id = pending.request_id = self._last_request_id
+        self._in_flight[request_id] = (connection, pending)
+        self.intents.append(
+            Intent(
+                self._me,
+                request_id,
+                connection.session_id,
+                pending.opcode,
+                pending.frame,
+                connection.identities,
+            )
+        )
+
+    def _enqueue(self, connection: Connection, pending: Pending) -> None:
+        connection.queue.append(pending)
+        connection.queued_bytes += len(pending.frame)
+        self.stats.outstanding += 1
+        self._throttle(connection, len(connection.queue))
+
+    def _throttle(self, connection: Connection, waiting: int) -> None:
+        full = (
+            waiting >= self._config.outstanding_max
+            or connection.queued_bytes >= self._config.outstanding_bytes_max
+        )
+        if full and not connection.paused:
+            connection.paused = True
+            self.effects.append(PauseReading(connection.connection_id))
+
+    def _unthrottle(self, connection: Connection) -> None:
+        if (
+            connection.paused
+            and len(connection.queue) * 2 <= self._config.outstanding_max
+            and connection.queued_bytes * 2 <= self._config.outstanding_bytes_max
+        ):
+            connection.paused = False
+            self.effects.append(ResumeReading(connection.connection_id))
+
+    def _synced(self, connection: Connection, pending: Pending) -> None:
+        try:
+            path = decode_as(Sync, pending.frame).path
+            body = replies.encode_result(OpCode.SYNC, SyncResult(path))
+            pending.reply = replies.reply(pending.xid, self.tree.zxid, 0, body)
+        except MarshallingError as error:
+            pending.reply = replies.reply(pending.xid, self.tree.zxid, error.code)
+        connection.syncs_pending -= 1
+        self._drain(connection)
+        if connection.held:
+            self._ask_held(connection)
+
+    def _drain(self, connection: Connection) -> None:
+        """Answer from the head of the queue whatever can be answered (C1, C2)."""
+        queue = connection.queue
+        while queue:
+            pending = queue[0]
+            reply = pending.reply
+            if reply is None:
+                if pending.opcode in FORWARDED_OPCODES:
+                    break
+                reply = self._answer_here(connection, pending.xid, pending.opcode, pending.frame)
+            queue.popleft()
+            self._output(connection, reply)
+            self._settle(connection, pending)
+            if pending.opcode == OpCode.CLOSE_SESSION:
+                self._close_own(connection)
+                return
+        self._unthrottle(connection)
+
+    def _ask_held(self, connection: Connection) -> None:
+        """Hand on what waited for a sync, up to the first write behind the next sync."""
+        for pending in connection.queue:
+            if pending.opcode not in FORWARDED_OPCODES or pending.request_id is not None:
+                continue
+            is_sync = pending.opcode == OpCode.SYNC
+            if connection.syncs_pending and not is_sync:
+                return
+            connection.held -= 1
+            connection.syncs_pending += is_sync
+            self._ask(connection, pending)
+
+    def _settle(self, connection: Connection, pending: Pending) -> None:
+        latency_ms = self._now_ms - pending.since_ms
+        connection.queued_bytes -= len(pending.frame)
+        self.stats.outstanding -= 1
+        self.stats.note_latency(latency_ms)
+        connection.latency_total_ms += latency_ms
+        connection.latency_max_ms = max(connection.latency_max_ms, latency_ms)
+
+    def _authenticate(self, connection: Connection, xid: int, frame: bytes) -> None:
+        try:
+            _, scheme, credentials = decode_as(Auth, frame)
+            gained = authenticate(
+                scheme,
+                credentials,
+                address=connection.host,
+                super_digest=self._config.super_digest,
+            )
+        except (MarshallingError, AuthFailedError):
+            self._output(connection, replies.reply(AUTH_XID, 0, ErrorCode.AUTH_FAILED))
+            self.cut(connection)
+            return
+        known = connection.identities
+        connection.identities = known + tuple(i for i in gained if i not in known)
+        reply = replies.reply(AUTH_XID, 0)
+        if connection.queue:
+            pending = Pending(xid, OpCode.AUTH, frame, self._now_ms)
+            pending.reply = reply
+            self._enqueue(connection, pending)
+        else:
+            self._output(connection, reply)
+
+    # ---- endings ---------------------------------------------------------------------------
+
+    def _close_own(self, connection: Connection) -> None:
+        """The close was answered; requests pipelined behind it are told so, then it ends."""
+        for pending in connection.queue:
+            reply = replies.reply(pending.xid, self.tree.zxid, ErrorCode.SESSION_EXPIRED)
+            self._output(connection, reply)
+        self.cut(connection)
+
+    def _complain(self, connection: Connection) -> None:
+        """An impossible frame came; say so if the request's header could still be read."""
+        header = connection.wire.header
+        if connection.state is ConnectionState.OPEN and header is not None and not connection.queue:
+            reply = replies.reply(header[0], self.tree.zxid, ErrorCode.BAD_ARGUMENTS)
+            self._output(connection, reply)
+        self.cut(connection)
+
+    def cut(self, connection: Connection) -> None:
+        """Close the connection after what is in its output; the session is not touched."""
+        if connection.state is not ConnectionState.CLOSED:
+            self.effects.append(CloseConnection(connection.connection_id))
+            self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        connection.state = ConnectionState.CLOSED
+        self.stats.outstanding -= len(connection.queue)
+        connection.queue.clear()
+        connection.early.clear()
+        self.watches.remove_watcher(connection)
+        self.connections.pop(connection.connection_id, None)
+        if self.by_session.get(connection.session_id) is connection:
+            del self.by_session[connection.session_id]
+
+    def _output(self, connection: Connection, data: bytes) -> None:
+        connection.output.append(data)
+        if not connection.dirty:
+            connection.dirty = True
+            self._dirty.append(connection)

@@ -1,0 +1,58 @@
+"""What one member needs to know about itself and its ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from zabd.zab.config import EnsembleConfig
+
+BATCH_OPS_MAX = 1000
+"""Ops in one proposal batch: at 10 us each to prepare, a batch holds the loop for 10 ms at most."""
+
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+"""Payload bytes after which a batch is closed; one more op of at most `request_bytes_max` fits."""
+
+OUTSTANDING_MAX = 1000
+"""Unanswered requests of one connection before the member stops reading from it."""
+
+OUTSTANDING_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of unanswered requests of one connection before the member stops reading from it."""
+
+DIGEST_INTERVAL_TXNS = 1024
+"""Members compare the digests of their trees once in about this many transactions."""
+
+
+class Clock(Protocol):
+    """The seam for wall time: only a leader asks, to stamp transactions."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 by the machine's wall clock."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaConfig:
+    """Settings of one member; times in milliseconds, sizes in bytes.
+
+    `request_bytes_max` bounds a client's request frame (jute.maxbuffer). `snapshot_every_txns`
+    and `snapshot_every_bytes` say when the next snapshot is due, whichever comes first.
+    """
+
+    ensemble: EnsembleConfig
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+    request_bytes_max: int = 1_048_575
+    snapshot_every_txns: int = 100_000
+    snapshot_every_bytes: int = 256 * 1024 * 1024
+    super_digest: str | None = None
+    skip_acl: bool = False
+    outstanding_max: int = OUTSTANDING_MAX
+    outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX
+    config_text: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def clamp_timeout(self, requested_ms: int) -> int:
+        """The session timeout granted for a requested one (CLIENT_PROTOCOL section 2)."""
+        return max(self.min_session_timeout_ms, min(self.max_session_timeout_ms, requested_ms))

@@ -1,0 +1,108 @@
+"""One client connection as its member sees it.
+
+Invariants
+    C1  Replies leave in the order their requests came in; only pings may overtake.
+    C2  A read is answered only after every earlier write and sync of its connection; a write is
+        handed on only after every earlier sync is answered. So operations take effect in issue
+        order, reads and writes mixed.
+
+Source: CLIENT_PROTOCOL section 3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from zabd.model.acl import Identity
+
+if TYPE_CHECKING:
+    from zabd.model.ids import ConnectionId, SessionId
+    from zabd.replica.messages import RequestId
+    from zabd.wire.connection import ServerConnection
+
+
+class ConnectionState(IntEnum):
+    """How far a connection has come."""
+
+    GREETING = 0  # nothing but a ConnectRequest or a four-letter word is expected
+    OPENING = 1  # its session is being created or validated; requests behind it wait
+    OPEN = 2  # it speaks for a session
+    CLOSED = 3  # whatever still refers to it must leave it alone
+
+
+class Pending:
+    """A request that is not answered yet, in its place in the connection's order."""
+
+    __slots__ = ("frame", "opcode", "reply", "request_id", "since_ms", "xid")
+
+    def __init__(self, xid: int, opcode: int, frame: bytes, since_ms: int) -> None:
+        self.xid = xid
+        self.opcode = opcode
+        self.frame = frame
+        self.since_ms = since_ms
+        self.reply: bytes | None = None
+        self.request_id: RequestId | None = None  # set once the leader was asked
+
+
+class Connection:
+    """State of one connection; the rules live in `zabd.replica.clients`."""
+
+    __slots__ = (
+        "accepted_ms",
+        "address",
+        "answers_with_read_only",
+        "connection_id",
+        "dirty",
+        "early",
+        "heard_ms",
+        "held",
+        "host",
+        "identities",
+        "last_opcode",
+        "last_xid",
+        "latency_max_ms",
+        "latency_min_ms",
+        "latency_total_ms",
+        "output",
+        "paused",
+        "queue",
+        "queued_bytes",
+        "received",
+        "sent",
+        "session_id",
+        "state",
+        "syncs_pending",
+        "timeout_ms",
+        "wire",
+    )
+
+    def __init__(
+        self, connection_id: ConnectionId, address: str, wire: ServerConnection, now_ms: int
+    ) -> None:
+        self.connection_id = connection_id
+        self.address = address
+        self.wire = wire
+        self.state = ConnectionState.GREETING
+        self.session_id: SessionId = 0
+        self.timeout_ms = 0
+        self.answers_with_read_only = True
+        self.host = address.rpartition(":")[0].strip("[]") or address
+        self.identities: tuple[Identity, ...] = (Identity("ip", self.host),)
+        self.queue: deque[Pending] = deque()
+        self.queued_bytes = 0
+        self.syncs_pending = 0  # asked of the leader and not answered
+        self.held = 0  # behind a sync, not asked of the leader yet
+        self.early: list[bytes] = []
+        self.output: list[bytes] = []
+        self.dirty = False
+        self.paused = False
+        self.accepted_ms = self.heard_ms = now_ms
+        self.received = 0
+        self.sent = 0
+        self.last_opcode = 0
+        self.last_xid = 0
+        self.latency_min_ms = 0
+        self.latency_max_ms = 0
+        self.latency_total_ms = 0

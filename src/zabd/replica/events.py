@@ -1,0 +1,29 @@
+"""What a host tells a replica, besides the events of its peer.
+
+Client bytes have a door of their own (`Replica.receive`), since a read must not cost an event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from zabd.zab import events as zab
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """The snapshot that `TakeSnapshot` asked for is durable and verified, or was given up."""
+
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceLow:
+    """The disk is below its floor (True) or has room again: refuse what makes the tree grow."""
+
+    low: bool
+
+
+Event: TypeAlias = "SnapshotTaken | SpaceLow | zab.Event"

@@ -1,0 +1,238 @@
+"""What a member does only while it leads: number, prepare, expire, confirm.
+
+A `Leadership` is made when the member's peer is established as leader and thrown away when it
+stops leading, so nothing it knew (outstanding changes, owners, deadlines) can outlive the epoch.
+
+Invariants
+    L1  Intents are prepared in the order they were gathered, each against the tree and every
+        change still uncommitted; the outcome is fixed in the txn.
+    L2  A write of a session is taken only from the member through which the session was last
+        opened; any other is refused and its connection cut.
+    L3  A sync is answered only after a quorum confirmed this leadership since the sync came in,
+        and after everything proposed before it was delivered here.
+    L4  The time in a batch never goes back, whatever the wall clock does.
+
+Source: CLIENT_PROTOCOL sections 3, 9 (leader time), 10, 14 and 15.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zabd.model.errors import ErrorCode, MarshallingError, UnimplementedError
+from zabd.model.ops import OpCode
+from zabd.model.zxid import Zxid
+from zabd.replica import messages
+from zabd.replica.config import BATCH_BYTES_MAX, BATCH_OPS_MAX, ReplicaConfig
+from zabd.replica.messages import Answer, AnswerKind, Intent
+from zabd.replica.session_tracker import SessionTracker
+from zabd.wire.requests import decode_op
+from zabd.znode_tree import txns
+from zabd.znode_tree.prepare import PrepareOptions, Preparer
+
+if TYPE_CHECKING:
+    import random
+
+    from zabd.model.ids import MemberId, SessionId
+    from zabd.znode_tree.tree import ZnodeTree
+    from zabd.znode_tree.txns import Txn
+
+EXPIRIES_PER_TURN_MAX = 200
+"""Sessions closed in one turn: a storm of expiries shares the log with everyone's writes."""
+
+SECRET_BITS = 256
+
+_GROWING_OPCODES = frozenset(
+    (
+        OpCode.CREATE,
+        OpCode.CREATE2,
+        OpCode.CREATE_CONTAINER,
+        OpCode.CREATE_TTL,
+        OpCode.SET_DATA,
+        OpCode.MULTI,
+    )
+)
+
+
+@dataclass(slots=True)
+class _SyncRound:
+    """Syncs that one quorum round confirms together."""
+
+    token: int
+    after: Zxid
+    waiting: list[tuple[MemberId, messages.RequestId]]
+    confirmed: bool = False
+
+
+class Leadership:
+    """The leader's half of the replica; see the module's invariants."""
+
+    def __init__(
+        self, config: ReplicaConfig, tree: ZnodeTree, rng: random.Random, wall_ms: int, now_ms: int
+    ) -> None:
+        self._me = config.ensemble.me
+        self._tree = tree
+        self._rng = rng
+        self._time_base_ms = max(wall_ms, tree.time_ms) - now_ms
+        self._preparer = Preparer(tree, PrepareOptions(skip_acl=config.skip_acl))
+        self.tracker = SessionTracker(config.ensemble.tick_ms, now_ms)
+        for session_id in sorted(tree.sessions):
+            self.tracker.track(session_id, tree.sessions[session_id], None, now_ms)
+        self._gathered: deque[Intent] = deque()
+        self._answers: dict[MemberId, list[Answer]] = {}
+        self._syncs_asked: list[tuple[MemberId, messages.RequestId]] = []
+        self._sync_rounds: deque[_SyncRound] = deque()
+        self._sync_token = 0
+        self._must_found = not tree.secret
+        self._config_text = config.config_text.encode()
+        self._last_proposed = Zxid(tree.zxid)
+        self.space_low = False
+        self.expired_count = 0
+        self.last_time_ms = tree.time_ms
+
+    @property
+    def gathered(self) -> int:
+        """Intents that wait for the next batch."""
+        return len(self._gathered)
+
+    def gather(self, intents: tuple[Intent, ...] | list[Intent]) -> None:
+        """Take intents into the line, in their order (L1)."""
+        self._gathered.extend(intents)
+
+    def forget_origin(self, origin: MemberId) -> None:
+        """A member's link broke: what it forwarded but was not prepared yet is void.
+
+        Its clients were all cut, so each of them knows that it does not know.
+        """
+        self._gathered = deque(i for i in self._gathered if i.origin != origin)
+        self._answers.pop(origin, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Close the sessions whose time is over, a bounded number a turn."""
+        for session_id in self.tracker.due(now_ms, EXPIRIES_PER_TURN_MAX):
+            self.expired_count += 1
+            self._gathered.append(
+                Intent(
+                    self._me,
+                    messages.EXPIRY_REQUEST,
+                    session_id,
+                    OpCode.CLOSE_SESSION,
+                    b"",
+                    (),
+                )
+            )
+
+    def next_batch(self, first: Zxid, now_ms: int) -> tuple[int, bytes] | None:
+        """Prepare what was gathered: how many txns, and the batch's payload; None if no txn.
+
+        `first` is the zxid of the first of them. Intents that end outside the log are answered
+        on the way.
+        """
+        time_ms = self.last_time_ms = max(self.last_time_ms, self._time_base_ms + now_ms)
+        entries: list[tuple[MemberId, messages.RequestId, SessionId, Txn]] = []
+        if self._must_found:
+            self._must_found = False
+            secret = self._rng.getrandbits(SECRET_BITS).to_bytes(SECRET_BITS // 8, "big")
+            entries.append(
+                (self._me, messages.EXPIRY_REQUEST, 0, txns.found(secret, self._config_text))
+            )
+        size_bytes = 0
+        gathered = self._gathered
+        while gathered and len(entries) < BATCH_OPS_MAX and size_bytes < BATCH_BYTES_MAX:
+            intent = gathered.popleft()
+            zxid = Zxid(first + len(entries))
+            txn = self._prepare(intent, zxid, time_ms, now_ms)
+            if txn is None:
+                continue
+            session_id = zxid if intent.opcode == OpCode.CREATE_SESSION else intent.session_id
+            entries.append((intent.origin, intent.request_id, session_id, txn))
+            size_bytes += len(intent.frame)
+        if not entries:
+            return None
+        self._last_proposed = Zxid(first + len(entries) - 1)
+        return len(entries), txns.pack_batch(time_ms, entries)
+
+    def delivered(self, zxid: Zxid) -> None:
+        """Everything up to `zxid` is in the tree."""
+        self._preparer.applied(zxid)
+        self._release_syncs()
+
+    def ask_confirmation(self) -> int | None:
+        """The token of a quorum round for the syncs taken since the last one; None if no sync."""
+        if not self._syncs_asked:
+            return None
+        self._sync_token += 1
+        self._sync_rounds.append(
+            _SyncRound(self._sync_token, self._last_proposed, self._syncs_asked)
+        )
+        self._syncs_asked = []
+        return self._sync_token
+
+    def confirmed(self, token: int) -> None:
+        """A quorum confirmed this leadership after round `token` was asked for."""
+        for sync_round in self._sync_rounds:
+            if sync_round.token <= token:
+                sync_round.confirmed = True
+        self._release_syncs()
+
+    def take_answers(self) -> dict[MemberId, list[Answer]]:
+        """Answers outside the log, by member, since the last call."""
+        answers, self._answers = self._answers, {}
+        return answers
+
+    def _release_syncs(self) -> None:
+        while self._sync_rounds:
+            sync_round = self._sync_rounds[0]
+            if not sync_round.confirmed or sync_round.after > self._tree.zxid:
+                return  # L3
+            self._sync_rounds.popleft()
+            for origin, request_id in sync_round.waiting:
+                self._answer(origin, Answer(AnswerKind.SYNCED, request_id, 0))
+
+    def _answer(self, origin: MemberId, answer: Answer) -> None:
+        self._answers.setdefault(origin, []).append(answer)
+
+    def _prepare(self, intent: Intent, zxid: Zxid, time_ms: int, now_ms: int) -> Txn | None:
+        opcode = intent.opcode
+        if opcode == OpCode.CREATE_SESSION:
+            timeout_ms = int.from_bytes(intent.frame, "big")
+            self.tracker.track(zxid, timeout_ms, intent.origin, now_ms)
+            return txns.create_session(timeout_ms)
+        if opcode == messages.VALIDATE:
+            self._validate(intent, now_ms)
+            return None
+        owner = self.tracker.owner_of(intent.session_id)
+        if (
+            intent.request_id != messages.EXPIRY_REQUEST
+            and intent.session_id in self.tracker
+            and owner != intent.origin
+        ):
+            self._answer(intent.origin, Answer(AnswerKind.REFUSED, intent.request_id, 0))  # L2
+            return None
+        if opcode == OpCode.SYNC:
+            self._syncs_asked.append((intent.origin, intent.request_id))
+            return None
+        if opcode == OpCode.CLOSE_SESSION:
+            self.tracker.forget(intent.session_id)
+            return self._preparer.close_session(zxid, time_ms, intent.session_id)
+        if self.space_low and opcode in _GROWING_OPCODES:
+            return txns.error(ErrorCode.QUOTA_EXCEEDED)
+        try:
+            op = decode_op(opcode, intent.frame)
+        except MarshallingError:
+            return txns.error(ErrorCode.MARSHALLING_ERROR)
+        except UnimplementedError:
+            return txns.error(ErrorCode.UNIMPLEMENTED)
+        return self._preparer.prepare(zxid, time_ms, intent.session_id, intent.identities, op)
+
+    def _validate(self, intent: Intent, now_ms: int) -> None:
+        session_id = intent.session_id
+        # A session whose creation is still in flight was never told to any client.
+        if session_id not in self.tracker or session_id not in self._tree.sessions:
+            self._answer(intent.origin, Answer(AnswerKind.GONE, intent.request_id, 0))
+            return
+        timeout_ms = int.from_bytes(intent.frame, "big")
+        self.tracker.track(session_id, timeout_ms, intent.origin, now_ms)
+        self._answer(intent.origin, Answer(AnswerKind.ALIVE, intent.request_id, timeout_ms))

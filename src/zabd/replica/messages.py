@@ -1,0 +1,190 @@
+"""What members say to each other besides Zab, carried in order on the quorum channel.
+
+A follower forwards its clients' intents; the leader answers those that do not end in a
+transaction. Everything else comes back to the follower through the log. The frames are opaque to
+`zabd.zab`, which only keeps them in order with its own.
+
+Source: CLIENT_PROTOCOL sections 3, 14 and 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+import msgpack
+
+from zabd.model.acl import Identity
+from zabd.model.errors import RemoteProtocolError
+from zabd.model.ids import MemberId, SessionId
+
+RequestId: TypeAlias = int
+"""A member's own number for something it asked of the leader; unique for the member's process."""
+
+EXPIRY_REQUEST = 0
+"""Nobody waits for the answer of this request: the leader itself asked."""
+
+VALIDATE = -12
+"""Internal opcode: is this session alive? If so, it speaks through the asking member now."""
+
+FORWARD_BYTES_MAX = 4 * 1024 * 1024
+"""Request bytes in one `Forward`; one more request of at most jute.maxbuffer may exceed it."""
+
+
+class Intent(NamedTuple):
+    """Something a client wants that only the leader can decide.
+
+    `frame` is the client's request as it came, header included; for a new session and for
+    `VALIDATE` it is the wanted timeout in ms as four bytes.
+    """
+
+    origin: MemberId
+    request_id: RequestId
+    session_id: SessionId
+    opcode: int
+    frame: bytes
+    identities: tuple[Identity, ...]
+
+
+class AnswerKind(IntEnum):
+    """What the leader says of an intent outside the log."""
+
+    REFUSED = 0  # the session speaks through another member now: cut the connection
+    ALIVE = 1  # the validated session lives; value is its timeout in ms
+    GONE = 2  # the validated session is closed, closing or unknown
+    SYNCED = 3  # leadership was confirmed after everything proposed before the sync
+
+
+class Answer(NamedTuple):
+    """The leader's word on one intent."""
+
+    kind: AnswerKind
+    request_id: RequestId
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Member to leader: intents in the order their clients had them."""
+
+    intents: tuple[Intent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Touches:
+    """Member to leader: sessions heard of lately, and how many ms ago."""
+
+    ages_ms: tuple[tuple[SessionId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Leader to member: what does not come through the log."""
+
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DigestAt:
+    """Leader to member: the digest my tree had at this zxid; yours must be the same."""
+
+    zxid: int
+    digest: int
+
+
+Message: TypeAlias = Forward | Touches | Answers | DigestAt
+
+_FORWARD, _TOUCHES, _ANSWERS, _DIGEST_AT = range(4)
+
+
+def encode(message: Message) -> bytes:
+    """The payload of a `Carried` frame."""
+    packed: bytes = msgpack.packb(_as_list(message))
+    return packed
+
+
+def decode(payload: bytes, origin: MemberId) -> Message:
+    """The message in a `Carried` frame that came from member `origin`.
+
+    Raises `RemoteProtocolError` for anything that `encode` would not have written.
+    """
+    try:
+        kind, *fields = msgpack.unpackb(payload, use_list=False)
+        return _READERS[kind](origin, *fields)
+    except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
+        raise RemoteProtocolError(
+            f"member {origin} sent a frame that is not replica talk ({error}); "
+            "all members must run versions that understand each other"
+        ) from error
+
+
+def _as_list(message: Message) -> list[object]:
+    match message:
+        case Forward(intents):
+            return [_FORWARD, *_pack_intents(intents)]
+        case Touches(ages_ms):
+            return [_TOUCHES, ages_ms]
+        case Answers(answers):
+            return [_ANSWERS, answers]
+        case DigestAt(zxid, digest):
+            return [_DIGEST_AT, zxid, digest]
+
+
+def _pack_intents(intents: tuple[Intent, ...]) -> tuple[list[object], list[object]]:
+    # Most intents of a batch share one of few identity sets, so each set travels once.
+    places: dict[tuple[Identity, ...], int] = {}
+    requests: list[object] = []
+    for _origin, request_id, session_id, opcode, frame, identities in intents:
+        place = places.setdefault(identities, len(places))
+        requests.append((request_id, session_id, opcode, frame, place))
+    return list(places), requests
+
+
+def _read_forward(
+    origin: MemberId,
+    sets: Sequence[Sequence[tuple[str, str]]],
+    requests: Sequence[tuple[int, int, int, bytes, int]],
+) -> Forward:
+    identity_sets = [
+        tuple(Identity(str(scheme), str(name)) for scheme, name in members) for members in sets
+    ]
+    return Forward(
+        tuple(
+            Intent(
+                origin,
+                int(request_id),
+                int(session_id),
+                int(opcode),
+                bytes(frame),
+                identity_sets[place],
+            )
+            for request_id, session_id, opcode, frame, place in requests
+        )
+    )
+
+
+def _read_touches(_origin: MemberId, ages_ms: Sequence[tuple[int, int]]) -> Touches:
+    return Touches(tuple((int(session_id), int(age_ms)) for session_id, age_ms in ages_ms))
+
+
+def _read_answers(_origin: MemberId, answers: Sequence[tuple[int, int, int]]) -> Answers:
+    return Answers(
+        tuple(
+            Answer(AnswerKind(kind), int(request_id), int(value))
+            for kind, request_id, value in answers
+        )
+    )
+
+
+def _read_digest_at(_origin: MemberId, zxid: int, digest: int) -> DigestAt:
+    return DigestAt(int(zxid), int(digest))
+
+
+_READERS: dict[int, Callable[..., Message]] = {
+    _FORWARD: _read_forward,
+    _TOUCHES: _read_touches,
+    _ANSWERS: _read_answers,
+    _DIGEST_AT: _read_digest_at,
+}

@@ -1,0 +1,237 @@
+"""Reads: answered at once, from the local tree, as it stands.
+
+Each function takes the tree, the watches, the connection and the request's frame, and returns the
+reply ready for the socket. It registers the watch in the same step as it reads, so no change can
+fall between (CLIENT_PROTOCOL sections 4, 11, 13 and 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from zabd.model.acl import Perms
+from zabd.model.errors import ErrorCode
+from zabd.model.ops import (
+    Check,
+    GetAcl,
+    GetAllChildrenNumber,
+    GetEphemerals,
+    MultiRead,
+    OpCode,
+)
+from zabd.model.results import (
+    AclResult,
+    AllChildrenNumberResult,
+    Children2Result,
+    ChildrenResult,
+    ClientInfo,
+    EphemeralsResult,
+    ErrorResult,
+    GetDataResult,
+    MultiPart,
+    MultiResult,
+    WhoAmIResult,
+)
+from zabd.wire import replies
+from zabd.wire.requests import decode_as, decode_path_watch
+from zabd.znode_tree.permissions import allowed, user_of, visible_acl
+from zabd.znode_tree.watches import WatchKind
+from zabd.znode_tree.znode import Znode, children_of, stat_of
+
+if TYPE_CHECKING:
+    from zabd.replica.connection import Connection
+    from zabd.znode_tree.tree import ZnodeTree
+    from zabd.znode_tree.watches import WatchTable
+
+Read: TypeAlias = Callable[["ZnodeTree", "WatchTable", "Connection", int, bytes], bytes]
+
+MULTI_READ_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes of data one multiRead may return; a small request must not make a huge answer."""
+
+_READ = int(Perms.READ)
+_READ_OR_ADMIN = int(Perms.READ | Perms.ADMIN)
+
+
+def get_data(
+    tree: ZnodeTree, watches: WatchTable, connection: Connection, xid: int, frame: bytes
+) -> bytes:
+    """getData: data and Stat; arms a data watch on success."""
+    path, watch = decode_path_watch(frame)
+    node = tree.nodes.get(path)
+    if node is None:
+        return _missing(tree, xid, path)
+    if not allowed(node.acl, _READ, connection.identities):
+        return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
+    if watch:
+        watches.add(WatchKind.DATA, path, connection)
+    return replies.get_data_reply(xid, tree.zxid, node.data, *stat_of(node))
+
+
+def exists(
+    tree: ZnodeTree, watches: WatchTable, connection: Connection, xid: int, frame: bytes
+) -> bytes:
+    """exists: Stat; arms a data watch whether or not the node is there."""
+    path, watch = decode_path_watch(frame)
+    if not path or "\0" in path:
+        return replies.reply(xid, tree.zxid, ErrorCode.BAD_ARGUMENTS)
+    node = tree.nodes.get(path)
+    if node is not None and not allowed(node.acl, _READ, connection.identities):
+        return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
+    if watch:
+        watches.add(WatchKind.DATA, path, connection)
+    if node is None:
+        return replies.reply(xid, tree.zxid, ErrorCode.NO_NODE)
+    return replies.stat_reply(xid, tree.zxid, stat_of(node))
+
+
+def get_children(
+    tree: ZnodeTree, watches: WatchTable, connection: Connection, xid: int, frame: bytes
+) -> bytes:
+    """getChildren: the sorted names; arms a child watch on success."""
+    node = _listed(tree, watches, connection, frame)
+    if not isinstance(node, ErrorCode):
+        body = replies.encode_result(OpCode.GET_CHILDREN, ChildrenResult(tuple(children_of(node))))
+        return replies.reply(xid, tree.zxid, 0, body)
+    return replies.reply(xid, tree.zxid, node)
+
+
+def get_children2(
+    tree: ZnodeTree, watches: WatchTable, connection: Connection, xid: int, frame: bytes
+) -> bytes:
+    """getChildren2: the sorted names and the Stat; arms a child watch on success."""
+    node = _listed(tree, watches, connection, frame)
+    if not isinstance(node, ErrorCode):
+        result = Children2Result(tuple(children_of(node)), stat_of(node))
+        body = replies.encode_result(OpCode.GET_CHILDREN2, result)
+        return replies.reply(xid, tree.zxid, 0, body)
+    return replies.reply(xid, tree.zxid, node)
+
+
+def get_acl(
+    tree: ZnodeTree, _watches: WatchTable, connection: Connection, xid: int, frame: bytes
+) -> bytes:
+    """getACL: needs READ or ADMIN; digests are masked for who lacks ADMIN."""
+    op = decode_as(GetAcl, frame)
+    node = tree.nodes.get(op.path)
+    if node is None:
+        return _missing(tree, xid, op.path)
+    if not allowed(node.acl, _READ_OR_ADMIN, connection.identities):
+        return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
+    acl = visible_acl(node.acl, connection.identities)
+    body = replies.encode_result(OpCode.GET_ACL, AclResult(acl, stat_of(node)))
+    return replies.reply(xid, tree.zxid, 0, body)
+
+
+def multi_read(
+    tree: ZnodeTree, _watches: WatchTable, connection: Connection, xid: int, frame: bytes
+) -> bytes:
+    """multiRead: independent getData and getChildren, all from one state of the tree."""
+    op = decode_as(MultiRead, frame)
+    results: list[MultiPart] = []
+    size_bytes = 0
+    for part in op.ops:
+        result = _read_one(tree, connection, part.opcode, part.path)
+        if isinstance(result, GetDataResult):
+            size_bytes += len(result.data or b"")
+        elif isinstance(result, ChildrenResult):
+            size_bytes += sum(map(len, result.children))
+        if size_bytes > MULTI_READ_BYTES_MAX:
+            return replies.reply(xid, tree.zxid, ErrorCode.BAD_ARGUMENTS)
+        results.append(result)
+    body = replies.encode_result(OpCode.MULTI_READ, MultiResult(tuple(results)))
+    return replies.reply(xid, tree.zxid, 0, body)
+
+
+def get_ephemerals(
+    tree: ZnodeTree, _watches: WatchTable, connection: Connection, xid: int, frame: bytes
+) -> bytes:
+    """getEphemerals: paths of the calling session's ephemerals that start with the prefix."""
+    op = decode_as(GetEphemerals, frame)
+    prefix = op.prefix if op.prefix and op.prefix.strip() and op.prefix != "/" else ""
+    owned = sorted(tree.ephemerals.get(connection.session_id, ()))
+    paths = tuple(path for path in owned if path.startswith(prefix))
+    body = replies.encode_result(OpCode.GET_EPHEMERALS, EphemeralsResult(paths))
+    return replies.reply(xid, tree.zxid, 0, body)
+
+
+def get_all_children_number(
+    tree: ZnodeTree, _watches: WatchTable, connection: Connection, xid: int, frame: bytes
+) -> bytes:
+    """getAllChildrenNumber: how many descendants the node has."""
+    op = decode_as(GetAllChildrenNumber, frame)
+    node = tree.nodes.get(op.path)
+    if node is None:
+        return _missing(tree, xid, op.path)
+    if not allowed(node.acl, _READ, connection.identities):
+        return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
+    result = AllChildrenNumberResult(tree.descendant_count(op.path))
+    body = replies.encode_result(OpCode.GET_ALL_CHILDREN_NUMBER, result)
+    return replies.reply(xid, tree.zxid, 0, body)
+
+
+def who_am_i(
+    tree: ZnodeTree, _watches: WatchTable, connection: Connection, xid: int, _frame: bytes
+) -> bytes:
+    """whoAmI: scheme and user of each of the connection's identities."""
+    infos = tuple(ClientInfo(i.scheme, user_of(i)) for i in connection.identities)
+    body = replies.encode_result(OpCode.WHO_AM_I, WhoAmIResult(infos))
+    return replies.reply(xid, tree.zxid, 0, body)
+
+
+def check(
+    tree: ZnodeTree, _watches: WatchTable, connection: Connection, xid: int, frame: bytes
+) -> bytes:
+    """A check outside a multi: header only, never logged (CLIENT_PROTOCOL section 4)."""
+    op = decode_as(Check, frame)
+    node = tree.nodes.get(op.path)
+    if node is None:
+        return _missing(tree, xid, op.path)
+    if not allowed(node.acl, _READ, connection.identities):
+        return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
+    matches = op.version in (-1, node.version)
+    return replies.reply(xid, tree.zxid, ErrorCode.OK if matches else ErrorCode.BAD_VERSION)
+
+
+READS: dict[int, Read] = {
+    OpCode.CHECK: check,
+    OpCode.GET_DATA: get_data,
+    OpCode.EXISTS: exists,
+    OpCode.GET_CHILDREN: get_children,
+    OpCode.GET_CHILDREN2: get_children2,
+    OpCode.GET_ACL: get_acl,
+    OpCode.MULTI_READ: multi_read,
+    OpCode.GET_EPHEMERALS: get_ephemerals,
+    OpCode.GET_ALL_CHILDREN_NUMBER: get_all_children_number,
+    OpCode.WHO_AM_I: who_am_i,
+}
+
+
+def _missing(tree: ZnodeTree, xid: int, path: str | None) -> bytes:
+    code = ErrorCode.NO_NODE if path else ErrorCode.BAD_ARGUMENTS
+    return replies.reply(xid, tree.zxid, code)
+
+
+def _listed(
+    tree: ZnodeTree, watches: WatchTable, connection: Connection, frame: bytes
+) -> Znode | ErrorCode:
+    path, watch = decode_path_watch(frame)
+    node = tree.nodes.get(path)
+    if node is None:
+        return ErrorCode.NO_NODE if path else ErrorCode.BAD_ARGUMENTS
+    if not allowed(node.acl, _READ, connection.identities):
+        return ErrorCode.NO_AUTH
+    if watch:
+        watches.add(WatchKind.CHILD, path, connection)
+    return node
+
+
+def _read_one(tree: ZnodeTree, connection: Connection, opcode: int, path: str) -> MultiPart:
+    node = tree.nodes.get(path)
+    if node is None:
+        return ErrorResult(ErrorCode.NO_NODE if path else ErrorCode.BAD_ARGUMENTS)
+    if not allowed(node.acl, _READ, connection.identities):
+        return ErrorResult(ErrorCode.NO_AUTH)
+    if opcode == OpCode.GET_DATA:
+        return GetDataResult(node.data, stat_of(node))
+    return ChildrenResult(tuple(children_of(node)))

@@ -1,0 +1,396 @@
+"""The front door of one member: events and client bytes in, effects out.
+
+Whoever drives a replica (the server on sockets, the simulator without any) calls `receive` for
+client bytes and `step` for everything else, then `flush` once per turn of its loop, and performs
+the effects in order. One flush makes one proposal batch, one frame per follower and one write per
+client connection, however much came in.
+
+Invariants
+    M1  The tree is changed by delivered batches alone, in zxid order; a digest that differs from
+        the leader's at the same zxid stops the member.
+    M2  What a member knows as leader exists only while its peer is the established leader.
+    M3  Frames carried for the replica count only on the link the peer stands by.
+
+Source: the walks of a write, a read and a watch in docs/internals/walks.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from zabd.model.errors import RemoteProtocolError
+from zabd.model.zxid import Zxid
+from zabd.replica import messages
+from zabd.replica.clients import Clients
+from zabd.replica.config import DIGEST_INTERVAL_TXNS, Clock, ReplicaConfig
+from zabd.replica.effects import Effect, TakeSnapshot
+from zabd.replica.events import Event, SnapshotTaken, SpaceLow
+from zabd.replica.leadership import Leadership
+from zabd.replica.messages import Answers, DigestAt, Forward, Intent, Touches
+from zabd.zab import effects as zab_effects
+from zabd.zab import events as zab_events
+from zabd.zab.effects import Phase
+from zabd.zab.log import LogPosition, chain_of
+from zabd.zab.messages import Carried, PeerState
+from zabd.zab.peer import Peer
+from zabd.znode_tree import txns
+
+if TYPE_CHECKING:
+    import random
+
+    from zabd.model.ids import ConnectionId, LinkId, MemberId
+    from zabd.zab.config import RecoveredState
+    from zabd.zab.log import Batch
+    from zabd.znode_tree.tree import ZnodeTree
+
+Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]
+
+DIGESTS_KEPT = 64
+"""Digests remembered for comparison; a leader's word comes right behind its commit."""
+
+
+class Replica:
+    """One member's behaviour; see the module's invariants.
+
+    `recovered` and `tree` are what the disk gave back: the tree stands at `recovered.delivered`.
+    `rng` is the only source of chance, `clock` the only source of wall time, `trace` is told of
+    every transition.
+    """
+
+    def __init__(
+        self,
+        config: ReplicaConfig,
+        recovered: RecoveredState,
+        tree: ZnodeTree,
+        rng: random.Random,
+        clock: Clock,
+        trace: Trace,
+    ) -> None:
+        self.config = config
+        self.me: MemberId = config.ensemble.me
+        self.tree = tree
+        self.peer = Peer(config.ensemble, recovered, rng, trace)
+        self.clients = Clients(config, tree, rng)
+        self.leadership: Leadership | None = None
+        self._rng = rng
+        self._clock = clock
+        self._trace = trace
+        self._effects: list[Effect] = []
+        self._half_tick_ms = max(1, config.ensemble.tick_ms // 2)
+        self._next_tick_ms = 0
+        self._digests: dict[int, int] = {}
+        self._digest_order: deque[int] = deque()
+        self._txns_since_snapshot = 0
+        self._bytes_since_snapshot = 0
+        self._taking_snapshot = False
+        self._space_low = False
+        self.digest_mismatch: tuple[int, int, int] | None = None
+
+    # ---- driving ---------------------------------------------------------------------------
+
+    @property
+    def deadline_ms(self) -> int:
+        """When `step(Elapsed())` is wanted at the latest."""
+        deadline_ms = self.peer.deadline_ms
+        return self._next_tick_ms if deadline_ms is None else min(deadline_ms, self._next_tick_ms)
+
+    @property
+    def serving(self) -> bool:
+        """Whether clients are served: the peer is in service and the tree knows the secret."""
+        return self.clients.serving
+
+    def accept(self, connection_id: ConnectionId, address: str, now_ms: int) -> None:
+        """A client connected from `address` (host:port)."""
+        self.clients.accept(connection_id, address, now_ms)
+
+    def receive(self, connection_id: ConnectionId, chunk: bytes, now_ms: int) -> None:
+        """Bytes of a client; what can be answered at once is, and goes out with `flush`."""
+        self.clients.receive(connection_id, chunk, now_ms)
+
+    def closed(self, connection_id: ConnectionId) -> None:
+        """A client's connection is gone."""
+        self.clients.closed(connection_id)
+
+    def step(self, event: Event, now_ms: int) -> list[Effect]:
+        """Everything else that happens; returns what to do at once."""
+        match event:
+            case zab_events.Elapsed():
+                self._elapsed(now_ms)
+            case zab_events.Received(link, Carried(payload)):
+                self._carried(link, payload, now_ms)
+            case zab_events.Received(link, _):
+                self._from_peer(link, event, now_ms)
+            case zab_events.Disconnected(link):
+                self._link_lost(link)
+                self._absorb(self.peer.step(event, now_ms), now_ms)
+            case SnapshotTaken(done):
+                self._taking_snapshot = False
+                self._trace("snapshot taken" if done else "snapshot given up", {})
+            case SpaceLow(low):
+                self._space_low = low
+                if self.leadership is not None:
+                    self.leadership.space_low = low
+            case _:
+                self._absorb(self.peer.step(event, now_ms), now_ms)
+        return self._take_effects()
+
+    def flush(self, now_ms: int) -> list[Effect]:
+        """End a turn: propose or forward what was gathered, and write to the clients."""
+        while True:
+            intents = self.clients.take_intents()
+            if self.leadership is not None:
+                self._lead(self.leadership, intents, now_ms)
+            elif intents:
+                self._forward(intents)
+            if not self.clients.intents:
+                break  # an answer given here may have let requests through that waited for it
+        effects = self._take_effects()
+        effects += self.clients.take_effects()
+        return effects
+
+    def install_tree(self, tree: ZnodeTree) -> None:
+        """Take the tree of a snapshot that the leader sent, before `SnapshotInstalled` is told."""
+        assert not self.clients.serving, "a tree is replaced only while synchronising"
+        self.tree = tree
+        self.clients.tree = tree
+        self._digests.clear()
+        self._digest_order.clear()
+
+    def _take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    # ---- the peer --------------------------------------------------------------------------
+
+    def _from_peer(self, link: LinkId, event: zab_events.Event, now_ms: int) -> None:
+        try:
+            self._absorb(self.peer.step(event, now_ms), now_ms)
+        except RemoteProtocolError as error:
+            self._drop_link(link, error, now_ms)
+
+    def _drop_link(self, link: LinkId, error: RemoteProtocolError, now_ms: int) -> None:
+        """The other side broke the protocol: it costs that link and nothing else."""
+        self._trace("link dropped", {"link": link, "reason": str(error)})
+        self._effects.append(zab_effects.Hangup(link))
+        self._link_lost(link)
+        self._absorb(self.peer.step(zab_events.Disconnected(link), now_ms), now_ms)
+
+    def _link_lost(self, link: LinkId) -> None:
+        member = self.peer.learner_links.get(link)
+        if self.leadership is not None and member is not None:
+            self.leadership.forget_origin(member)
+
+    def _absorb(self, effects: list[zab_effects.Effect], now_ms: int) -> None:
+        for effect in effects:
+            match effect:
+                case zab_effects.Deliver(batches):
+                    for batch in batches:
+                        self._deliver(batch, now_ms)
+                case zab_effects.Became():
+                    self._became(effect, now_ms)
+                case zab_effects.Confirmed(token):
+                    if self.leadership is not None:
+                        self.leadership.confirmed(token)
+                case _:
+                    self._effects.append(effect)
+
+    def _became(self, became: zab_effects.Became, now_ms: int) -> None:
+        leads = became.state is PeerState.LEADING and became.phase is Phase.BROADCAST
+        if leads and self.leadership is None:
+            wall_ms = self._clock.wall_ms()
+            self.leadership = Leadership(self.config, self.tree, self._rng, wall_ms, now_ms)
+            self.leadership.space_low = self._space_low
+        elif not leads:
+            self.leadership = None  # M2
+        self._update_serving()
+        self._trace(
+            "became",
+            {
+                "state": became.state.name.lower(),
+                "phase": became.phase.name.lower(),
+                "epoch": became.epoch,
+                "leader": became.leader,
+                "serving": self.serving,
+                "zxid": self.tree.zxid,
+            },
+        )
+
+    def _update_serving(self) -> None:
+        serving = self.peer.serving and bool(self.tree.secret)
+        if self.clients.serving and not serving:
+            self.clients.cut_all()
+        self.clients.serving = serving
+
+    # ---- the log ---------------------------------------------------------------------------
+
+    def _deliver(self, batch: Batch, now_ms: int) -> None:
+        time_ms, entries = txns.unpack_batch(batch.payload)
+        tree, clients, me = self.tree, self.clients, self.me
+        zxid = int(batch.first)
+        for origin, request_id, session_id, txn in entries:
+            applied = tree.apply(zxid, time_ms, session_id, txn)
+            if applied.changes:
+                clients.fire(applied.changes, zxid)
+            if origin == me:
+                clients.applied(request_id, zxid, applied, now_ms)
+            kind = txn[0]
+            if kind == txns.CLOSE_SESSION:
+                clients.session_closed(session_id)
+            elif kind == txns.FOUND:
+                self._update_serving()
+            zxid += 1
+        self._note_batch(batch)
+
+    def _note_batch(self, batch: Batch) -> None:
+        last = batch.last
+        self._txns_since_snapshot += batch.count
+        self._bytes_since_snapshot += len(batch.record)
+        if self._snapshot_due() and not self._taking_snapshot:
+            self._taking_snapshot = True
+            self._txns_since_snapshot = self._bytes_since_snapshot = 0
+            position = LogPosition(last, chain_of(batch.record))
+            self._effects.append(TakeSnapshot(position, self.tree.begin_snapshot()))
+        if self.leadership is not None:
+            self.leadership.delivered(last)
+        # Every member cuts batches at the same places, so all of them settle their digests here;
+        # settling it after every batch instead would cost more than applying the txns.
+        if last // DIGEST_INTERVAL_TXNS != (batch.first - 1) // DIGEST_INTERVAL_TXNS:
+            self._note_digest(last)
+
+    def _note_digest(self, zxid: Zxid) -> None:
+        self._digests[zxid] = self.tree.digest
+        self._digest_order.append(zxid)
+        if len(self._digest_order) > DIGESTS_KEPT:
+            del self._digests[self._digest_order.popleft()]
+        if self.leadership is not None:
+            payload = messages.encode(DigestAt(zxid, self.tree.digest))
+            for link in self.peer.learner_links:
+                self._effects.append(zab_effects.Send(link, Carried(payload)))
+
+    def _snapshot_due(self) -> bool:
+        config = self.config
+        return (
+            self._txns_since_snapshot >= config.snapshot_every_txns
+            or self._bytes_since_snapshot >= config.snapshot_every_bytes
+        )
+
+    def _compare_digest(self, zxid: int, digest: int) -> None:
+        mine = self._digests.get(zxid)
+        if mine is None or mine == digest:
+            return
+        self.digest_mismatch = (zxid, mine, digest)
+        self._effects.append(
+            zab_effects.Stop(
+                f"the tree differs from the leader's at {Zxid(zxid)!r}: digest {mine:016x} here, "
+                f"{digest:016x} there; this member stops rather than serve wrong data: "
+                "move its data directory aside and start it again to be rebuilt from the others"
+            )
+        )
+
+    # ---- leading ---------------------------------------------------------------------------
+
+    def _lead(self, leadership: Leadership, intents: list[Intent], now_ms: int) -> None:
+        leadership.gather(intents)
+        while self.peer.can_submit:
+            batch = leadership.next_batch(self.peer.next_zxid, now_ms)
+            if batch is None:
+                break
+            self._absorb(self.peer.step(zab_events.Submit(*batch), now_ms), now_ms)
+        token = leadership.ask_confirmation()
+        if token is not None:
+            self._absorb(self.peer.step(zab_events.Confirm(token), now_ms), now_ms)
+        self._hand_out(leadership, now_ms)
+
+    def _hand_out(self, leadership: Leadership, now_ms: int) -> None:
+        answers = leadership.take_answers()
+        for answer in answers.pop(self.me, ()):
+            self.clients.answered(answer, now_ms)
+        if answers:
+            links = {member: link for link, member in self.peer.learner_links.items()}
+            for member, theirs in answers.items():
+                # A member whose link broke has cut its clients; nobody waits there any more.
+                if member in links:
+                    carried = Carried(messages.encode(Answers(tuple(theirs))))
+                    self._effects.append(zab_effects.Send(links[member], carried))
+
+    # ---- following -------------------------------------------------------------------------
+
+    def _forward(self, intents: list[Intent]) -> None:
+        link = self.peer.leader_link
+        if link is None:
+            return  # the clients were cut with the leader's link: nobody waits for these
+        part: list[Intent] = []
+        size_bytes = 0
+        for intent in intents:
+            part.append(intent)
+            size_bytes += len(intent.frame)
+            if size_bytes >= messages.FORWARD_BYTES_MAX:
+                self._carry(link, Forward(tuple(part)))
+                part, size_bytes = [], 0
+        if part:
+            self._carry(link, Forward(tuple(part)))
+
+    def _carry(self, link: LinkId, message: messages.Message) -> None:
+        self._effects.append(zab_effects.Send(link, Carried(messages.encode(message))))
+
+    def _carried(self, link: LinkId, payload: bytes, now_ms: int) -> None:
+        if not self.peer.accepts(link):
+            return  # M3
+        try:
+            if self.leadership is not None:
+                self._from_learner(self.leadership, link, payload, now_ms)
+            else:
+                self._from_leader(payload, now_ms)
+        except RemoteProtocolError as error:
+            self._drop_link(link, error, now_ms)
+
+    def _from_learner(
+        self, leadership: Leadership, link: LinkId, payload: bytes, now_ms: int
+    ) -> None:
+        member = self.peer.learner_links.get(link)
+        if member is None:
+            return  # it is not in service yet, so no client of it can be waiting
+        message = messages.decode(payload, member)
+        match message:
+            case Forward(intents):
+                leadership.gather(intents)
+            case Touches(ages_ms):
+                for session_id, age_ms in ages_ms:
+                    leadership.tracker.touch(session_id, now_ms - age_ms)
+            case Answers() | DigestAt():
+                raise RemoteProtocolError(
+                    f"{type(message).__name__} is for learners, not from them"
+                )
+
+    def _from_leader(self, payload: bytes, now_ms: int) -> None:
+        message = messages.decode(payload, self.peer.leader or 0)
+        match message:
+            case Answers(answers):
+                for answer in answers:
+                    self.clients.answered(answer, now_ms)
+            case DigestAt(zxid, digest):
+                self._compare_digest(zxid, digest)
+            case Forward() | Touches():
+                raise RemoteProtocolError(f"{type(message).__name__} is for leaders, not from them")
+
+    # ---- time ------------------------------------------------------------------------------
+
+    def _elapsed(self, now_ms: int) -> None:
+        if now_ms >= self._next_tick_ms:
+            self._next_tick_ms = now_ms + self._half_tick_ms
+            self._half_tick(now_ms)
+        deadline_ms = self.peer.deadline_ms
+        if deadline_ms is not None and now_ms >= deadline_ms:
+            self._absorb(self.peer.step(zab_events.Elapsed(), now_ms), now_ms)
+
+    def _half_tick(self, now_ms: int) -> None:
+        self.clients.close_idle(now_ms)
+        touches = self.clients.take_touches(now_ms)
+        if self.leadership is not None:
+            for session_id, age_ms in touches:
+                self.leadership.tracker.touch(session_id, now_ms - age_ms)
+            self.leadership.expire(now_ms)
+        elif touches and self.peer.leader_link is not None and self.serving:
+            self._carry(self.peer.leader_link, Touches(touches))

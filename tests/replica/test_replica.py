@@ -1,0 +1,521 @@
+"""What clients of an ensemble of replicas may rely on, and what a replica does when it breaks."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from tests.replica.harness import TICK_MS, Client, Ensemble
+
+from zabd.model.acl import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+from zabd.model.errors import ErrorCode
+from zabd.model.ops import (
+    AddWatch,
+    Auth,
+    Check,
+    CloseSession,
+    Create,
+    Create2,
+    CreateMode,
+    Delete,
+    Exists,
+    GetAcl,
+    GetChildren,
+    GetData,
+    Multi,
+    Ping,
+    SetData,
+    SetWatches,
+    Sync,
+    WhoAmI,
+)
+from zabd.model.results import (
+    AclResult,
+    ChildrenResult,
+    ClientInfo,
+    CreateResult,
+    GetDataResult,
+    MultiResult,
+    SyncResult,
+    WhoAmIResult,
+)
+from zabd.model.session import PASSWORD_SIZE, ConnectRequest
+from zabd.model.watch_events import EventType
+from zabd.replica.config import DIGEST_INTERVAL_TXNS
+from zabd.replica.events import SpaceLow
+from zabd.wire.connection import Event, Reply
+from zabd.zab import effects as zab
+from zabd.zab.messages import Carried
+
+
+def create(path: str, data: bytes = b"", flags: int = CreateMode.PERSISTENT) -> Create:
+    """A create that anybody may undo."""
+    return Create(path, data, OPEN_ACL_UNSAFE, flags)
+
+
+def replies(client: Client) -> list[Reply]:
+    """What came back for requests, without events."""
+    return [item for item in client.heard if isinstance(item, Reply)]
+
+
+def data_of(reply: Reply) -> bytes | None:
+    """The data in the reply to a getData."""
+    assert isinstance(reply.result, GetDataResult), reply
+    return reply.result.data
+
+
+@pytest.fixture
+def ensemble() -> Ensemble:
+    """Three members, one of them leading."""
+    return Ensemble()
+
+
+# ---- sessions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked_ms", "granted_ms"), [(12_000, 12_000), (0, 4000), (10**6, 40_000)])
+def test_a_session_gets_its_timeout_within_the_bounds(
+    ensemble: Ensemble, asked_ms: int, granted_ms: int
+) -> None:
+    """Requested timeouts are clamped to 2 and 20 ticks; zero is not an error."""
+    client = ensemble.connect(ensemble.leader, asked_ms)
+    assert client.session is not None
+    assert client.session.timeout_ms == granted_ms
+    assert client.session.session_id != 0
+
+
+def test_a_session_resumes_on_any_member_with_its_password(ensemble: Ensemble) -> None:
+    """The password is verified by members that never saw the session."""
+    first, second = ensemble.followers
+    client = ensemble.connect(first)
+    assert client.session is not None
+    moved = ensemble.connect(second, resume=client.session)
+    assert moved.session is not None
+    assert moved.session.session_id == client.session.session_id
+    assert moved.session.password == client.session.password
+
+
+def test_a_wrong_password_is_refused_and_disturbs_nobody(ensemble: Ensemble) -> None:
+    """The password is checked before the rightful connection is touched."""
+    client = ensemble.connect(ensemble.leader)
+    assert client.session is not None
+    forged = client.session._replace(password=bytes(PASSWORD_SIZE))
+    thief = ensemble.connect(ensemble.leader, resume=forged)
+    assert thief.session is not None
+    assert thief.session.refused
+    assert thief.closed
+    assert client.call(Exists("/")).error == 0
+
+
+def test_a_client_from_the_future_is_turned_away(ensemble: Ensemble) -> None:
+    """A member that lags behind what the client has seen would show it the past."""
+    client = ensemble.dial(ensemble.leader)
+    ahead = ConnectRequest(0, 2**40, 4000, 0, bytes(PASSWORD_SIZE), False)
+    client.send_raw(client.wire.connect(ahead))
+    ensemble.settle()
+    assert client.closed
+    assert client.session is None
+
+
+def test_requests_behind_the_handshake_wait_for_the_session(ensemble: Ensemble) -> None:
+    """Clients may pipeline behind the ConnectRequest."""
+    client = ensemble.dial(ensemble.followers[0])
+    hello = client.wire.connect(ConnectRequest(0, 0, 4000, 0, bytes(PASSWORD_SIZE), False))
+    _, first = client.wire.send(create("/early", b"x"))
+    _, second = client.wire.send(GetData("/early"))
+    client.send_raw(hello + first + second)
+    ensemble.settle()
+    assert [reply.error for reply in replies(client)] == [0, 0]
+
+
+def test_a_silent_session_expires_with_its_ephemerals_on_all_members(ensemble: Ensemble) -> None:
+    """Expiry is one txn: everybody sees the node go, and the connection is cut."""
+    client = ensemble.connect(ensemble.followers[0], 4000)
+    client.call(create("/e", flags=CreateMode.EPHEMERAL))
+    ensemble.pass_time(4000 + 2 * TICK_MS)
+    assert client.closed
+    assert [replica.tree.get("/e") for replica in ensemble.members.values()] == [None] * 3
+
+
+def test_pings_keep_a_session_on_a_follower_alive(ensemble: Ensemble) -> None:
+    """Touches travel to the leader, which alone decides."""
+    client = ensemble.connect(ensemble.followers[0], 4000)
+    client.call(create("/e", flags=CreateMode.EPHEMERAL))
+    for _ in range(10):
+        ensemble.pass_time(1500)
+        client.send(Ping())
+    ensemble.settle()
+    assert not client.closed
+    assert client.call(Exists("/e")).error == 0
+
+
+def test_closing_a_session_takes_its_ephemerals_and_what_is_queued_behind(
+    ensemble: Ensemble,
+) -> None:
+    """The close is answered; a request behind it is told that the session is over."""
+    client = ensemble.connect(ensemble.followers[0])
+    client.call(create("/e", flags=CreateMode.EPHEMERAL))
+    client.send(CloseSession(), GetData("/"))
+    ensemble.settle()
+    assert [reply.error for reply in replies(client)[-2:]] == [0, ErrorCode.SESSION_EXPIRED]
+    assert client.closed
+    assert ensemble.members[ensemble.leader].tree.get("/e") is None
+
+
+def test_a_write_on_the_old_connection_of_a_moved_session_is_refused(ensemble: Ensemble) -> None:
+    """The old connection is cut without a word, and nothing of it takes effect."""
+    first, second = ensemble.followers
+    old = ensemble.connect(first)
+    assert old.session is not None
+    new = ensemble.connect(second, resume=old.session)
+    old.send(create("/late"))
+    ensemble.settle()
+    assert old.closed
+    assert new.call(Exists("/late")).error == ErrorCode.NO_NODE
+
+
+def test_a_second_connection_on_the_same_member_replaces_the_first(ensemble: Ensemble) -> None:
+    """K1: one member serves a session through one connection."""
+    old = ensemble.connect(ensemble.leader)
+    assert old.session is not None
+    new = ensemble.connect(ensemble.leader, resume=old.session)
+    assert old.closed
+    assert new.call(Exists("/")).error == 0
+
+
+def test_a_new_leader_gives_every_session_its_full_timeout() -> None:
+    """Nobody expires because the old leader's deadlines were lost."""
+    ensemble = Ensemble(5)
+    client = ensemble.connect(ensemble.followers[0], 8000)
+    client.call(create("/e", flags=CreateMode.EPHEMERAL))
+    ensemble.pass_time(7000)
+    ensemble.kill(ensemble.leader)
+    ensemble.run_until(lambda: all(replica.serving for replica in ensemble.members.values()))
+    taken_over_ms = ensemble.now_ms
+    reader = ensemble.connect(ensemble.followers[0])
+    ensemble.pass_time(8000 - (ensemble.now_ms - taken_over_ms) - 10)
+    reader.send(Ping())
+    assert reader.call(Exists("/e")).error == 0
+
+
+# ---- order ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_read_sees_the_writes_before_it_and_none_behind(ensemble: Ensemble, role: str) -> None:
+    """C2: pipelined reads and writes take effect in issue order, in one batch or not."""
+    member = ensemble.leader if role == "leader" else ensemble.followers[0]
+    client = ensemble.connect(member)
+    client.send(
+        create("/n", b"0"),
+        GetData("/n"),
+        SetData("/n", b"1"),
+        GetData("/n"),
+        Sync("/n"),
+        GetData("/n"),
+        SetData("/n", b"2"),
+        GetData("/n"),
+        Delete("/n"),
+        Exists("/n"),
+    )
+    ensemble.settle()
+    answers = replies(client)
+    assert [data_of(answers[i]) for i in (1, 3, 5, 7)] == [b"0", b"1", b"1", b"2"]
+    assert answers[4].result == SyncResult("/n")
+    assert answers[9].error == ErrorCode.NO_NODE
+
+
+def test_many_syncs_and_writes_in_one_chunk_are_answered_in_order(ensemble: Ensemble) -> None:
+    """Held writes are handed on as the syncs before them are answered, none twice, none lost."""
+    client = ensemble.connect(ensemble.followers[0])
+    client.call(create("/n"))
+    ops = [
+        op
+        for i in range(10)
+        for op in (Sync("/n"), Sync("/n"), SetData("/n", b"%d" % i), GetData("/n"))
+    ]
+    client.send(*ops)
+    ensemble.settle()
+    answers = replies(client)[1:]
+    assert [reply.error for reply in answers] == [0] * len(ops)
+    assert [data_of(reply) for reply in answers[3::4]] == [b"%d" % i for i in range(10)]
+    node = ensemble.members[client.member].tree.get("/n")
+    assert node is not None
+    assert node.version == 10
+
+
+def test_a_sync_makes_the_latest_write_visible(ensemble: Ensemble) -> None:
+    """After sync, a read is at least as new as the leader was."""
+    first, second = ensemble.followers
+    writer, reader = ensemble.connect(first), ensemble.connect(second)
+    writer.call(create("/n", b"new"))
+    reader.send(Sync("/n"), GetData("/n"))
+    ensemble.settle()
+    assert data_of(replies(reader)[-1]) == b"new"
+
+
+def test_failed_writes_travel_through_the_log(ensemble: Ensemble) -> None:
+    """A refusal depends on uncommitted state too, so it takes a zxid like any write."""
+    client = ensemble.connect(ensemble.followers[0])
+    made = client.call(create("/n"))
+    failed = client.call(create("/n"))
+    assert failed.error == ErrorCode.NODE_EXISTS
+    assert failed.zxid == made.zxid + 1
+
+
+def test_a_multi_is_answered_op_by_op(ensemble: Ensemble) -> None:
+    """Header error 0; the results say what happened."""
+    client = ensemble.connect(ensemble.followers[0])
+    reply = client.call(Multi((create("/a"), Check("/a", 0), SetData("/a", b"1", 0))))
+    assert reply.error == 0
+    assert isinstance(reply.result, MultiResult)
+    assert reply.result.results[0] == CreateResult("/a")
+
+
+def test_a_check_alone_is_answered_and_never_logged(ensemble: Ensemble) -> None:
+    """The reference server dies of a successful one."""
+    client = ensemble.connect(ensemble.leader)
+    zxid = client.call(create("/n")).zxid
+    codes = [client.call(op).error for op in (Check("/n", 0), Check("/n", 7), Check("/x", 0))]
+    assert codes == [0, ErrorCode.BAD_VERSION, ErrorCode.NO_NODE]
+    assert ensemble.members[ensemble.leader].tree.zxid == zxid
+
+
+# ---- watches -------------------------------------------------------------------------------
+
+
+def test_the_event_of_a_change_comes_before_any_reply_that_reveals_it(ensemble: Ensemble) -> None:
+    """K2, for the writer itself and for a reader on another member."""
+    first, second = ensemble.followers
+    writer, reader = ensemble.connect(first), ensemble.connect(second)
+    writer.call(create("/n", b"0"))
+    reader.send(Sync("/n"), GetData("/n", True))
+    ensemble.settle()
+    writer.send(GetData("/n", True), SetData("/n", b"1"))
+    reader.send(Sync("/n"), GetData("/n"))
+    ensemble.settle()
+    for client in (writer, reader):
+        kinds = [type(item) for item in client.heard]
+        assert kinds.index(Event) < len(kinds) - 1
+        event = client.events[0]
+        assert event.event.type is EventType.DATA_CHANGED
+        before = client.heard[: client.heard.index(event)]
+        assert all(item.zxid < event.zxid for item in before)
+
+
+def test_set_watches_tells_what_was_missed_and_arms_the_rest(ensemble: Ensemble) -> None:
+    """The events come before the reply; what did not change stays watched."""
+    client = ensemble.connect(ensemble.leader)
+    seen = client.call(create("/a")).zxid
+    client.call(create("/b"))
+    client.call(SetData("/a", b"1"))
+    client.send(SetWatches(seen + 1, ("/a", "/b", "/gone"), ("/new",), ("/b",)))
+    ensemble.settle()
+    events = [(event.event.type, event.event.path) for event in client.events]
+    assert events == [(EventType.DATA_CHANGED, "/a"), (EventType.DELETED, "/gone")]
+    assert isinstance(client.heard[-1], Reply)
+    client.send(create("/new"), SetData("/b", b"1"))
+    ensemble.settle()
+    assert [event.event.path for event in client.events[2:]] == ["/new", "/b"]
+
+
+def test_a_persistent_recursive_watch_outlives_its_events(ensemble: Ensemble) -> None:
+    """AddWatch answers at once and keeps firing for everything below."""
+    client = ensemble.connect(ensemble.followers[0])
+    assert client.call(AddWatch("/r", 1)).error == 0
+    for path in ("/r", "/r/a", "/r/a/b"):
+        client.call(create(path))
+    assert [event.event.path for event in client.events] == ["/r", "/r/a", "/r/a/b"]
+
+
+def test_a_closed_connection_leaves_no_watch_behind(ensemble: Ensemble) -> None:
+    """W7: watches belong to the connection."""
+    client = ensemble.connect(ensemble.leader)
+    client.call(Exists("/n", True))
+    ensemble.hang_up(client)
+    other = ensemble.connect(ensemble.leader)
+    other.call(create("/n"))
+    assert client.events == []
+
+
+# ---- who may -------------------------------------------------------------------------------
+
+
+def test_acls_bind_and_are_masked_for_strangers(ensemble: Ensemble) -> None:
+    """Auth expands to the creator's identity; others are refused; digests are not shown."""
+    owner = ensemble.connect(ensemble.followers[0])
+    owner.call(Auth(0, "digest", b"ann:secret"))
+    owner.call(Create2("/mine", b"x", CREATOR_ALL_ACL))
+    stranger = ensemble.connect(ensemble.leader)
+    assert stranger.call(GetData("/mine")).error == ErrorCode.NO_AUTH
+    assert stranger.call(SetData("/mine", b"y")).error == ErrorCode.NO_AUTH
+    assert stranger.call(GetAcl("/mine")).error == ErrorCode.NO_AUTH
+    result = owner.call(GetAcl("/mine")).result
+    assert isinstance(result, AclResult)
+    assert result.acl[0].id.startswith("ann:")
+    who = owner.call(WhoAmI()).result
+    assert isinstance(who, WhoAmIResult)
+    assert ClientInfo("digest", "ann") in who.infos
+
+
+def test_an_unknown_auth_scheme_ends_the_connection(ensemble: Ensemble) -> None:
+    """-115, then close: clients treat it as final."""
+    client = ensemble.connect(ensemble.leader)
+    client.send(Auth(0, "nonsense", b""))
+    ensemble.settle()
+    assert [reply.error for reply in replies(client)] == [ErrorCode.AUTH_FAILED]
+    assert client.closed
+
+
+# ---- hostile and unlucky -------------------------------------------------------------------
+
+
+def test_an_unknown_opcode_is_answered_and_the_connection_kept(ensemble: Ensemble) -> None:
+    """Probing for a feature should not cost the connection."""
+    client = ensemble.connect(ensemble.leader)
+    client.wire.send(Exists("/"))  # so that the answer's xid is expected
+    for opcode in (0, -1, -10, 20, 999):
+        raw = struct.pack(">iii", 8, 1, opcode)
+        client.ensemble.members[client.member].receive(client.connection_id, raw, 0)
+    effects = ensemble.members[client.member].flush(0)
+    assert all(type(effect).__name__ == "Write" for effect in effects)
+    assert not client.closed
+
+
+def test_an_over_long_request_is_refused_by_name_before_the_close(ensemble: Ensemble) -> None:
+    """A readable header earns a readable refusal; the others are just cut."""
+    client = ensemble.connect(ensemble.leader)
+    xid, _ = client.wire.send(Exists("/"))
+    header = xid.to_bytes(4, "big") + (5).to_bytes(4, "big")
+    client.send_raw((2_000_000).to_bytes(4, "big") + header)
+    ensemble.settle()
+    assert [reply.error for reply in replies(client)] == [ErrorCode.BAD_ARGUMENTS]
+    assert client.closed
+
+
+def test_a_request_that_cannot_be_decoded_is_answered(ensemble: Ensemble) -> None:
+    """-5, and the connection stays; on a follower too, where the leader finds out."""
+    for member in (ensemble.leader, ensemble.followers[0]):
+        client = ensemble.connect(member)
+        xid, _ = client.wire.send(SetData("/n", b""))
+        client.send_raw((8).to_bytes(4, "big") + xid.to_bytes(4, "big") + (5).to_bytes(4, "big"))
+        ensemble.settle()
+        assert [reply.error for reply in replies(client)] == [ErrorCode.MARSHALLING_ERROR]
+        assert not client.closed
+
+
+def test_too_many_unanswered_requests_stop_the_reading_for_a_while() -> None:
+    """The queue of one connection is bounded; it drains and reading goes on."""
+    ensemble = Ensemble(3, outstanding_max=10)
+    client = ensemble.connect(ensemble.followers[0])
+    client.send(*[create(f"/n{i}") for i in range(30)])
+    assert client.paused
+    ensemble.settle()
+    assert not client.paused
+    assert len(replies(client)) == 30
+
+
+def test_losing_the_quorum_cuts_every_client(ensemble: Ensemble) -> None:
+    """K3: a member that cannot know the outcome any more says nothing."""
+    leader = ensemble.leader
+    client = ensemble.connect(leader)
+    for member in ensemble.followers:
+        ensemble.kill(member)
+    client.send(create("/n")) if not client.closed else None
+    ensemble.pass_time(TICK_MS)
+    assert client.closed
+    assert replies(client) == []
+    assert not ensemble.members[leader].serving
+
+
+def test_a_leader_change_keeps_sessions_and_data(ensemble: Ensemble) -> None:
+    """The new leader has every acknowledged write, and the session goes on there."""
+    client = ensemble.connect(ensemble.leader)
+    client.call(create("/n", b"x"))
+    client.call(create("/e", flags=CreateMode.EPHEMERAL))
+    ensemble.kill(ensemble.leader)
+    ensemble.run_until(lambda: all(replica.serving for replica in ensemble.members.values()))
+    again = ensemble.connect(ensemble.leader, resume=client.session)
+    assert data_of(again.call(GetData("/n"))) == b"x"
+    assert again.call(Exists("/e")).error == 0
+    assert again.call(SetData("/n", b"y")).error == 0
+
+
+def test_a_disk_that_is_nearly_full_refuses_growth_only(ensemble: Ensemble) -> None:
+    """S11: creates and sets are refused by name; deletes make room."""
+    leader = ensemble.leader
+    client = ensemble.connect(ensemble.followers[0])
+    client.call(create("/n"))
+    ensemble.members[leader].step(SpaceLow(low=True), ensemble.now_ms)
+    assert client.call(SetData("/n", b"x")).error == ErrorCode.QUOTA_EXCEEDED
+    assert client.call(Delete("/n")).error == 0
+    ensemble.members[leader].step(SpaceLow(low=False), ensemble.now_ms)
+    assert client.call(create("/n")).error == 0
+
+
+# ---- many members --------------------------------------------------------------------------
+
+
+def test_observers_serve_and_forward(ensemble: Ensemble) -> None:
+    """An observer's client cannot tell the difference."""
+    ensemble = Ensemble(3, observers=1)
+    client = ensemble.connect(4)
+    client.call(GetChildren("/", True))
+    client.call(create("/n", b"x"))
+    assert data_of(client.call(GetData("/n"))) == b"x"
+    assert [event.event.path for event in client.events] == ["/"]
+    result = client.call(GetChildren("/")).result
+    assert isinstance(result, ChildrenResult)
+    assert result.children == ("n", "zookeeper")
+
+
+def test_equal_members_find_equal_digests(ensemble: Ensemble) -> None:
+    """M1: the leader's word is compared at the same zxid on every learner."""
+    client = ensemble.connect(ensemble.followers[0])
+    client.call(create("/n"))
+    for _ in range(DIGEST_INTERVAL_TXNS // 100 + 2):
+        client.send(*[SetData("/n", b"x") for _ in range(100)])
+        ensemble.settle()
+    assert ensemble.stopped == {}
+    assert len({replica.tree.digest for replica in ensemble.members.values()}) == 1
+    assert all(replica._digests for replica in ensemble.members.values())
+
+
+def test_a_member_whose_tree_differs_stops(ensemble: Ensemble) -> None:
+    """S17: a difference is never logged and ignored."""
+    follower = ensemble.followers[0]
+    replica = ensemble.members[follower]
+    client = ensemble.connect(ensemble.leader)
+    client.call(create("/n"))
+    replica.tree._sum ^= 1
+    for _ in range(DIGEST_INTERVAL_TXNS // 100 + 2):
+        client.send(*[SetData("/n", b"x") for _ in range(100)])
+        ensemble.settle()
+    assert "differs from the leader's" in ensemble.stopped[follower]
+    assert list(ensemble.stopped) == [follower]
+
+
+def test_a_standalone_member_needs_nobody() -> None:
+    """An ensemble of one founds itself and serves."""
+    ensemble = Ensemble(1)
+    client = ensemble.connect(1)
+    assert client.call(create("/n")).error == 0
+
+
+def test_a_snapshot_is_asked_for_after_so_many_txns() -> None:
+    """The walk starts at a batch's end and is finished while writes go on."""
+    ensemble = Ensemble(1, snapshot_every_txns=10)
+    client = ensemble.connect(1)
+    for i in range(12):
+        client.call(create(f"/n{i}"))
+    assert 1 in ensemble.snapshots
+
+
+def test_talk_of_a_learner_that_makes_no_sense_costs_its_link(ensemble: Ensemble) -> None:
+    """A peer that sends rubbish in order is hung up on; the rest goes on."""
+    replica = ensemble.members[ensemble.leader]
+    link = next(iter(replica.peer.learner_links))
+    from zabd.zab import events  # noqa: PLC0415
+
+    effects = replica.step(events.Received(link, Carried(b"rubbish")), ensemble.now_ms)
+    assert zab.Hangup(link) in effects
