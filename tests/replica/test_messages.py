@@ -23,9 +23,8 @@ from zabd.replica.messages import (
 ORIGIN = 2
 _u32 = st.integers(0, 2**32 - 1)
 _i64 = st.integers(-(2**63), 2**63 - 1)
-_identities = st.lists(
-    st.builds(Identity, st.text(max_size=8), st.text(max_size=8)), max_size=3
-).map(tuple)
+_text = st.text(st.characters(), max_size=8)  # lone surrogates included
+_identities = st.lists(st.builds(Identity, _text, _text), max_size=3).map(tuple)
 _intents = st.builds(
     Intent, st.just(ORIGIN), _u32, _i64, st.integers(-20, 120), st.binary(max_size=50), _identities
 )

@@ -96,12 +96,15 @@ class DigestAt:
 
 Message: TypeAlias = Forward | Touches | Answers | DigestAt
 
+_UNICODE_ERRORS = "surrogatepass"
+"""Ids of clients may hold lone surrogates, as the tree's ACLs do."""
+
 _FORWARD, _TOUCHES, _ANSWERS, _DIGEST_AT = range(4)
 
 
 def encode(message: Message) -> bytes:
     """The payload of a `Carried` frame."""
-    packed: bytes = msgpack.packb(_as_list(message))
+    packed: bytes = msgpack.packb(_as_list(message), unicode_errors=_UNICODE_ERRORS)
     return packed
 
 
@@ -111,7 +114,7 @@ def decode(payload: bytes, origin: MemberId) -> Message:
     Raises `RemoteProtocolError` for anything that `encode` would not have written.
     """
     try:
-        kind, *fields = msgpack.unpackb(payload, use_list=False)
+        kind, *fields = msgpack.unpackb(payload, use_list=False, unicode_errors=_UNICODE_ERRORS)
         return _READERS[kind](origin, *fields)
     except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(
