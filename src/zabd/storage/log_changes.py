@@ -91,7 +91,8 @@ def truncate(home: Home, position: LogPosition, segment: int) -> Procedure[Chang
 def restart(home: Home, position: LogPosition, segment: int) -> Procedure[Changed]:
     """Make the incoming snapshot at `position` current and begin the log anew behind it."""
     note = Note(_RESTART, position, segment)
-    yield home.data, _write_note(note)
+    # The incoming file has to have its name for certain before a note may count on it.
+    yield home.data, [SyncDir(), *_write_note(note)]
     return (yield from carry_out(home, note))
 
 
