@@ -3,7 +3,8 @@
 Invariants
     D1  The newest `kept` verified snapshots stay, and whatever lies between them (S14). A snapshot
         that this member has not verified itself does not count (M66).
-    D2  Every segment with a record after the oldest snapshot that is left stays.
+    D2  Every segment with a record after the oldest snapshot that is left stays; with fewer than
+        `kept` verified ones, every segment does.
     D3  Names go one at a time, each durably before the next, so that at every crash point the log
         is without gaps and begins at or before the oldest snapshot.
 """

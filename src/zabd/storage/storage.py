@@ -365,6 +365,8 @@ class Storage:
         run(self._retain(), deleted, Lane.BULK)
 
     def _retain(self) -> Procedure[None]:
+        if len(self._verified) < self._config.snapshots_kept:
+            return  # were these few damaged, the log would have to do
         names = yield from list_names(self._data)
         pinned = [file for file, count in self._pins.items() if count]
         doomed = doomed_snapshots(names, self._verified, pinned, self._config.snapshots_kept)
