@@ -16,7 +16,9 @@ from zabd.model.ops import (
     CloseSession,
     Create,
     Create2,
+    CreateContainer,
     CreateMode,
+    CreateTtl,
     Delete,
     Exists,
     GetAcl,
@@ -451,6 +453,51 @@ def test_a_disk_that_is_nearly_full_refuses_growth_only(ensemble: Ensemble) -> N
     assert client.call(Delete("/n")).error == 0
     ensemble.members[leader].step(SpaceLow(low=False), ensemble.now_ms)
     assert client.call(create("/n")).error == 0
+
+
+# ---- znodes that go by themselves ----------------------------------------------------------
+
+
+def test_an_empty_container_goes_and_a_full_one_stays(ensemble: Ensemble) -> None:
+    """The leader proposes the deletion, so members agree; watches hear of it."""
+    client = ensemble.connect(ensemble.followers[0], 40_000)
+    for path in ("/empty", "/full", "/unused"):
+        client.call(CreateContainer(path, b"", OPEN_ACL_UNSAFE, CreateMode.CONTAINER))
+    for path in ("/empty/x", "/full/x"):
+        client.call(create(path))
+    client.call(Delete("/empty/x"))
+    client.call(Exists("/empty", True))
+    _keep_alive(client, 61_000)
+    assert [client.call(Exists(p)).error for p in ("/empty", "/full", "/unused")] == [
+        ErrorCode.NO_NODE,
+        0,
+        0,
+    ]
+    assert [event.event.type for event in client.events] == [EventType.DELETED]
+    _keep_alive(client, 360_000)
+    assert client.call(Exists("/unused")).error == ErrorCode.NO_NODE
+
+
+def test_a_znode_outlives_its_time_only_while_it_is_renewed_or_has_children(
+    ensemble: Ensemble,
+) -> None:
+    """SetData renews; a child keeps it; the rest goes."""
+    client = ensemble.connect(ensemble.leader, 40_000)
+    for path in ("/idle", "/renewed", "/parent"):
+        client.call(CreateTtl(path, b"", OPEN_ACL_UNSAFE, CreateMode.PERSISTENT_WITH_TTL, 70_000))
+    client.call(create("/parent/x"))
+    _keep_alive(client, 61_000)
+    client.call(SetData("/renewed", b"1"))
+    _keep_alive(client, 61_000)
+    codes = [client.call(Exists(path)).error for path in ("/idle", "/renewed", "/parent")]
+    assert codes == [ErrorCode.NO_NODE, 0, 0]
+    assert len({replica.tree.digest for replica in ensemble.members.values()}) == 1
+
+
+def _keep_alive(client: Client, duration_ms: int) -> None:
+    for _ in range(duration_ms // 5000 + 1):
+        client.ensemble.pass_time(5000)
+        client.send(Ping())
 
 
 # ---- many members --------------------------------------------------------------------------

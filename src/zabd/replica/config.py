@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from zabd.zab.config import EnsembleConfig
@@ -37,7 +36,9 @@ class ReplicaConfig:
     """Settings of one member; times in milliseconds, sizes in bytes.
 
     `request_bytes_max` bounds a client's request frame (jute.maxbuffer). `snapshot_every_txns`
-    and `snapshot_every_bytes` say when the next snapshot is due, whichever comes first.
+    and `snapshot_every_bytes` say when the next snapshot is due, whichever comes first. Containers
+    and znodes with a time to live are searched every `container_check_ms`; a container that was never
+    used goes after `container_unused_ms_max` (0: never).
     """
 
     ensemble: EnsembleConfig
@@ -46,12 +47,15 @@ class ReplicaConfig:
     request_bytes_max: int = 1_048_575
     snapshot_every_txns: int = 100_000
     snapshot_every_bytes: int = 256 * 1024 * 1024
+    container_check_ms: int = 60_000
+    containers_per_minute_max: int = 10_000
+    container_unused_ms_max: int = 300_000
+    ttl_enabled: bool = True
     super_digest: str | None = None
     skip_acl: bool = False
     outstanding_max: int = OUTSTANDING_MAX
     outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX
     config_text: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
 
     def clamp_timeout(self, requested_ms: int) -> int:
         """The session timeout granted for a requested one (CLIENT_PROTOCOL section 2)."""

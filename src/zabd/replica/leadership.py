@@ -22,11 +22,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zabd.model.errors import ErrorCode, MarshallingError, UnimplementedError
-from zabd.model.ops import OpCode
+from zabd.model.ops import DeleteContainer, OpCode
+from zabd.model.paths import CONFIG_PATH
 from zabd.model.zxid import Zxid
 from zabd.replica import messages
 from zabd.replica.config import BATCH_BYTES_MAX, BATCH_OPS_MAX, ReplicaConfig
 from zabd.replica.messages import Answer, AnswerKind, Intent
+from zabd.replica.perishables import Perishables
 from zabd.replica.session_tracker import SessionTracker
 from zabd.wire.requests import decode_op
 from zabd.znode_tree import txns
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     import random
 
     from zabd.model.ids import MemberId, SessionId
+    from zabd.model.ops import Op
     from zabd.znode_tree.tree import ZnodeTree
     from zabd.znode_tree.txns import Txn
 
@@ -76,17 +79,19 @@ class Leadership:
         self._tree = tree
         self._rng = rng
         self._time_base_ms = max(wall_ms, tree.time_ms) - now_ms
-        self._preparer = Preparer(tree, PrepareOptions(skip_acl=config.skip_acl))
+        self._preparer = Preparer(tree, _prepare_options(config))
         self.tracker = SessionTracker(config.ensemble.tick_ms, now_ms)
         for session_id in sorted(tree.sessions):
             self.tracker.track(session_id, tree.sessions[session_id], None, now_ms)
+        self._perishables = Perishables(config, tree, now_ms)
         self._gathered: deque[Intent] = deque()
         self._answers: dict[MemberId, list[Answer]] = {}
         self._syncs_asked: list[tuple[MemberId, messages.RequestId]] = []
         self._sync_rounds: deque[_SyncRound] = deque()
         self._sync_token = 0
-        self._must_found = not tree.secret
         self._config_text = config.config_text.encode()
+        # Also when the configuration has changed: /zookeeper/config shows the present one.
+        self._must_found = not tree.secret or tree.nodes[CONFIG_PATH].data != self._config_text
         self._last_proposed = Zxid(tree.zxid)
         self.space_low = False
         self.expired_count = 0
@@ -110,19 +115,16 @@ class Leadership:
         self._answers.pop(origin, None)
 
     def expire(self, now_ms: int) -> None:
-        """Close the sessions whose time is over, a bounded number a turn."""
+        """Close the sessions and delete the znodes whose time is over, a bounded number a turn."""
         for session_id in self.tracker.due(now_ms, EXPIRIES_PER_TURN_MAX):
             self.expired_count += 1
-            self._gathered.append(
-                Intent(
-                    self._me,
-                    messages.EXPIRY_REQUEST,
-                    session_id,
-                    OpCode.CLOSE_SESSION,
-                    b"",
-                    (),
-                )
-            )
+            self._gather_own(session_id, OpCode.CLOSE_SESSION, b"")
+        for path in self._perishables.due(now_ms, self._time_base_ms + now_ms):
+            self._gather_own(0, OpCode.DELETE_CONTAINER, path.encode())
+
+    def _gather_own(self, session_id: SessionId, opcode: OpCode, frame: bytes) -> None:
+        intent = Intent(self._me, messages.NOBODY_WAITS, session_id, opcode, frame, ())
+        self._gathered.append(intent)
 
     def next_batch(self, first: Zxid, now_ms: int) -> tuple[int, bytes] | None:
         """Prepare what was gathered: how many txns, and the batch's payload; None if no txn.
@@ -134,9 +136,9 @@ class Leadership:
         entries: list[tuple[MemberId, messages.RequestId, SessionId, Txn]] = []
         if self._must_found:
             self._must_found = False
-            secret = self._rng.getrandbits(SECRET_BITS).to_bytes(SECRET_BITS // 8, "big")
+            secret = self._tree.secret or self._draw_secret()
             entries.append(
-                (self._me, messages.EXPIRY_REQUEST, 0, txns.found(secret, self._config_text))
+                (self._me, messages.NOBODY_WAITS, 0, txns.found(secret, self._config_text))
             )
         size_bytes = 0
         gathered = self._gathered
@@ -153,6 +155,9 @@ class Leadership:
             return None
         self._last_proposed = Zxid(first + len(entries) - 1)
         return len(entries), txns.pack_batch(time_ms, entries)
+
+    def _draw_secret(self) -> bytes:
+        return self._rng.getrandbits(SECRET_BITS).to_bytes(SECRET_BITS // 8, "big")
 
     def delivered(self, zxid: Zxid) -> None:
         """Everything up to `zxid` is in the tree."""
@@ -205,7 +210,7 @@ class Leadership:
             return None
         owner = self.tracker.owner_of(intent.session_id)
         if (
-            intent.request_id != messages.EXPIRY_REQUEST
+            intent.request_id != messages.NOBODY_WAITS
             and intent.session_id in self.tracker
             and owner != intent.origin
         ):
@@ -217,6 +222,9 @@ class Leadership:
         if opcode == OpCode.CLOSE_SESSION:
             self.tracker.forget(intent.session_id)
             return self._preparer.close_session(zxid, time_ms, intent.session_id)
+        if opcode == OpCode.DELETE_CONTAINER:
+            op: Op = DeleteContainer(intent.frame.decode())
+            return self._preparer.prepare(zxid, time_ms, 0, (), op)
         if self.space_low and opcode in _GROWING_OPCODES:
             return txns.error(ErrorCode.QUOTA_EXCEEDED)
         try:
@@ -236,3 +244,7 @@ class Leadership:
         timeout_ms = int.from_bytes(intent.frame, "big")
         self.tracker.track(session_id, timeout_ms, intent.origin, now_ms)
         self._answer(intent.origin, Answer(AnswerKind.ALIVE, intent.request_id, timeout_ms))
+
+
+def _prepare_options(config: ReplicaConfig) -> PrepareOptions:
+    return PrepareOptions(ttl_enabled=config.ttl_enabled, skip_acl=config.skip_acl)

@@ -23,7 +23,7 @@ from zabd.model.ids import MemberId, SessionId
 RequestId: TypeAlias = int
 """A member's own number for something it asked of the leader; unique for the member's process."""
 
-EXPIRY_REQUEST = 0
+NOBODY_WAITS = 0
 """Nobody waits for the answer of this request: the leader itself asked."""
 
 VALIDATE = -12
