@@ -36,9 +36,9 @@ class ReplicaConfig:
     """Settings of one member; times in milliseconds, sizes in bytes.
 
     `request_bytes_max` bounds a client's request frame (jute.maxbuffer). `snapshot_every_txns`
-    and `snapshot_every_bytes` say when the next snapshot is due, whichever comes first. Containers
-    and znodes with a time to live are searched every `container_check_ms`; a container that was never
-    used goes after `container_unused_ms_max` (0: never).
+    and `snapshot_every_bytes` say when the next snapshot is due, whichever comes first. Every
+    `container_check_ms` the leader looks for containers and znodes whose time is over; a container
+    that was never used goes after `container_unused_ms_max` (0: never).
     """
 
     ensemble: EnsembleConfig
