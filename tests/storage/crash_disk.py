@@ -106,8 +106,14 @@ class CrashDisk:
     def run(self) -> None:
         """Do everything that was submitted, and what that leads to, one operation at a time."""
         while not self.halted and any(self._queues.values()):
-            lanes = [lane for lane in Lane if self._queues[lane]]
+            self.step()
+
+    def step(self, lane: Lane | None = None) -> bool:
+        """Do one operation, of this lane or of either; False if there is none."""
+        lanes = [each for each in Lane if self._queues[each] and lane in {None, each}]
+        if lanes:
             self._step(self._queues[self._rng.choice(lanes)])
+        return bool(lanes)
 
     def _step(self, queue: "deque[_Job]") -> None:
         job = queue[0]

@@ -131,7 +131,10 @@ def rewrite_segment(
     header = encode_segment_header(SegmentHeader(fresh.number, home.owner, fresh.base))
     mark = partial(encode_mark, MarkKind.GROUP, fresh.number, epochs=home.epochs)
     base = fresh.base.zxid
-    group = mark(offset=SEGMENT_HEADER_BYTES, length=length, durable=base, committed=base)
+    # Durable is all before the base; committed may be less: a tail can lie across segments.
+    group = mark(
+        offset=SEGMENT_HEADER_BYTES, length=length, durable=base, committed=min(base, committed)
+    )
     # The last mark vouches for all of the copy, which gets its name only once it is durable.
     last = mark(offset=after, length=0, durable=end, committed=committed)
     temporary = fresh.file + small_file.TEMPORARY

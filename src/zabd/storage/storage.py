@@ -374,7 +374,7 @@ class Storage:
         yield from delete(self._data, [snapshot_file(zxid) for zxid in doomed])
         present = [zxid for name in names if (zxid := snapshot_zxid(name)) is not None]
         oldest = min((zxid for zxid in present if zxid not in doomed), default=Zxid(0))
-        segments = doomed_segments(self._log.segments, oldest)
+        segments = doomed_segments(self._log.settled, oldest)
         self._log.forget(segments)
         yield from delete(self._home.log, [segment.file for segment in segments])
 

@@ -326,6 +326,14 @@ class TxnLog:
         if segments:
             self._next_number = segments[-1].number + 1
 
+    @property
+    def settled(self) -> list[Segment]:
+        """The segments, without the last one while a write is in flight.
+
+        That write may be sealing the one before: until it is done, that is the last one in use.
+        """
+        return self.segments[:-1] if self._in_flight else self.segments
+
     def forget(self, segments: Collection[Segment]) -> None:
         """These segments, the oldest, are about to be deleted."""
         self.segments = [segment for segment in self.segments if segment not in segments]

@@ -1,0 +1,52 @@
+"""What the simulator found in this room, each as a small case that shows it."""
+
+from random import Random
+
+from tests.storage.members import History, Member, encode_tree
+
+from zabd.model import StorageError
+from zabd.storage.disk import Lane
+
+
+def test_recovering_twice_never_counts_the_start_of_the_last_segment_as_committed() -> None:
+    """Core seed 64: a tail across segments became committed by the second of two restarts.
+
+    The rewritten segment said that all before its base was committed; it is only durable.
+    """
+    history, member = History(), Member().founded()
+    first = history.next(size_bytes=200)
+    member.append(first)
+    member.append(*(history.next(size_bytes=200) for _ in range(5)), committed=first.last)
+
+    disk = member.disk
+    for restart in range(3):
+        disk = disk.crash(Random(restart))
+        again = Member(disk)
+        recovered = again.recover()
+
+        assert recovered.delivered == first.position
+        assert [batch.last for batch in recovered.tail] == [b.last for b in history.batches[1:]]
+
+
+def test_a_segment_is_not_deleted_while_it_is_being_sealed() -> None:
+    """Core seed 18: retention removed the segment whose seal was on its way to the disk.
+
+    The sealing write then failed for want of its file, and the member stopped.
+    """
+    history, member = History(), Member().founded()
+    for _ in range(4):
+        batch = history.next(size_bytes=200)
+        member.append(batch, committed=batch.last)
+    errors: list[StorageError | None] = []
+    writer = member.storage.snapshot_writer(history.end)
+    writer.write(encode_tree(history.batches), lambda: None)
+    writer.finish(errors.append)
+    needs_a_new_segment = history.next(size_bytes=500)
+    member.storage.append(needs_a_new_segment.record, batch.last, lambda: None)
+
+    while member.disk.step(Lane.BULK):
+        pass  # the snapshot is verified, and what it makes superfluous deleted, before the write
+    member.run()
+
+    assert errors == [None]
+    assert member.failures == []
