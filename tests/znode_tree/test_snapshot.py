@@ -188,6 +188,17 @@ def test_what_is_no_snapshot_is_refused(stream: list[object]) -> None:
     refuse(b"".join(map(msgpack.packb, stream)))
 
 
+def test_nothing_may_follow_the_end_and_the_end_must_fit_the_header(world: World) -> None:
+    """Two snapshots run together, or mixed, are neither of them."""
+    first = list(rest_of(world.tree.begin_snapshot()))
+    world.do(SetData("/n1", b"x"))
+    second = list(rest_of(world.tree.begin_snapshot()))
+
+    refuse(b"".join([*first, *first]))
+    refuse(b"".join([*first[:-1], second[-1]]))
+    refuse(b"".join([second[0], *first[1:]]))
+
+
 def test_garbage_is_refused() -> None:
     """Any bytes at all."""
     rng = random.Random(2)

@@ -258,6 +258,17 @@ def test_descendants_are_counted_below_and_not_beside(path: str, count: int) -> 
     assert world.tree.descendant_count(path) == count
 
 
+def test_children_are_listed_by_name() -> None:
+    """Sorted, whatever the order of their creation, under the root as anywhere else."""
+    world = World()
+    for path in ("/b", "/a", "/a/z", "/a/x", "/a/y"):
+        world.create(path)
+
+    assert children_of(world.node("/")) == ["a", "b", "zookeeper"]
+    assert children_of(world.node("/a")) == ["x", "y", "z"]
+    assert children_of(world.node("/b")) == []
+
+
 def test_equal_acls_are_one_tuple_as_long_as_somebody_has_them() -> None:
     """A client that gives every znode an ACL of its own gets the memory back by deleting them."""
     world = World()

@@ -190,7 +190,8 @@ def test_watches_are_counted_for_the_summaries() -> None:
     table.add(DATA, "/a", 1)
     table.add(DATA, "/a", 2)
     table.add(CHILD, "/b", 1)
+    table.add(CHILD, "/b", 3)
 
     assert list(table.by_path()) == [("/a", [1, 2])]
     assert list(table.by_watcher()) == [(1, ["/a"]), (2, ["/a"])]
-    assert (len(table), table.path_count, table.watcher_count) == (3, 2, 2)
+    assert (len(table), table.path_count, table.watcher_count) == (4, 2, 3)

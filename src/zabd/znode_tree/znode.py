@@ -85,11 +85,6 @@ class Znode:
         """How many children it has now."""
         return len(self.children) if self.children else 0
 
-    @property
-    def live(self) -> bool:
-        """Always true: the counterpart of `PendingZnode.live`."""
-        return True
-
 
 def stat_of(node: Znode) -> Stat:
     """The Stat of `node` as it is on the wire, fields in wire order."""
