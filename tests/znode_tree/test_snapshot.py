@@ -10,7 +10,7 @@ from tests.znode_tree.world import ALICE, World, check_invariants, contents
 from zabd.model.acl import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Acl
 from zabd.model.errors import DamagedError, LocalProtocolError
 from zabd.model.ops import CloseSession, CreateContainer, CreateMode, Delete, SetAcl, SetData
-from zabd.znode_tree import SnapshotWalk, TreeLoader, ZnodeTree, snapshot, txns
+from zabd.znode_tree import SnapshotWalk, TreeLoader, ZnodeTree, loader, snapshot, txns
 
 
 def rest_of(walk: SnapshotWalk, nodes_max: int = 100) -> Iterator[bytes]:
@@ -21,10 +21,10 @@ def rest_of(walk: SnapshotWalk, nodes_max: int = 100) -> Iterator[bytes]:
 
 def load(chunks: bytes, size: int = 1 << 16) -> ZnodeTree:
     """The tree of a whole snapshot, fed in chunks of `size` bytes."""
-    loader = TreeLoader()
+    reader = TreeLoader()
     for start in range(0, len(chunks), size):
-        loader.feed(chunks[start : start + size])
-    return loader.finish()
+        reader.feed(chunks[start : start + size])
+    return reader.finish()
 
 
 @pytest.fixture
@@ -154,6 +154,17 @@ def test_every_flipped_bit_is_noticed(world: World) -> None:
             continue
         # msgpack can say the same in more than one way.
         assert contents(tree) == contents(world.tree)
+
+
+def test_equal_numbers_of_a_znode_are_one_object(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million znodes have eight million numbers; what was shared when written is shared again."""
+    monkeypatch.setattr(loader, "_TIMES_KEPT_MAX", 1)
+    node = load(b"".join(rest_of(world.tree.begin_snapshot(), 2))).nodes["/n5/c"]
+
+    assert node.czxid is node.mzxid is node.pzxid
+    assert node.ctime is node.mtime
 
 
 @pytest.mark.parametrize(

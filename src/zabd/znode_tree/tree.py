@@ -372,8 +372,8 @@ class ZnodeTree:
         """
         node.acl = self._acls.share(node.acl)
         self.nodes[path] = node
-        node.mark = znode_hash(path, node)
-        self._add_to_sum(node.mark)
+        node.mark = mark = znode_hash(path, node)
+        self._sum = (self._sum + mark) & DIGEST_MASK
         self.data_bytes += len(path) + (len(node.data) if node.data else 0)
         if node.owner:
             self._list_owned(path, node.owner)
