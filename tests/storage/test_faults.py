@@ -154,15 +154,13 @@ def test_f3_a_torn_last_record_is_cut_wherever_it_was_torn(
             assert "torn_tail_cut" in member.events()
 
 
-def test_f3_the_file_itself_may_end_inside_the_last_record(
-    history: History, disk: CrashDisk
-) -> None:
-    """Where space cannot be reserved, the file is as long as what was written."""
+def test_f3_a_file_that_has_become_shorter_is_refused(history: History, disk: CrashDisk) -> None:
+    """A segment has its full size before its first record: a torn write does not shorten it."""
     file, offset, size = record_offsets(history)[-1]
-    for kept in range(0, size, 5):
-        torn = disk.copy()
-        damage(torn, file, bytes(torn.files[file].data[: offset + kept]))
-        starts(torn, last_of(history.batches[:-1]))
+    for kept in range(-MARK_BYTES, size + 1, 5):
+        cut = disk.copy()
+        damage(cut, file, bytes(cut.files[file].data[: offset + kept]))
+        refuses(cut, f"{file} at offset 0, .*size")
 
 
 def test_f4_a_damaged_last_record_that_was_durable_is_refused(history: History) -> None:

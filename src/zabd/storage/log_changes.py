@@ -32,11 +32,9 @@ from zabd.storage.record import (
     MARK_BYTES,
     SEGMENT_HEADER_BYTES,
     MarkKind,
-    SegmentHeader,
     SegmentScan,
     decode_segment_header,
     encode_mark,
-    encode_segment_header,
     segment_file,
     segment_number,
 )
@@ -128,7 +126,6 @@ def rewrite_segment(
     for batch in batches:
         offset += len(batch.record)
         fresh.note(batch.position, offset)
-    header = encode_segment_header(SegmentHeader(fresh.number, home.owner, fresh.base))
     mark = partial(encode_mark, MarkKind.GROUP, fresh.number, epochs=home.epochs)
     base = fresh.base.zxid
     # Durable is all before the base; committed may be less: a tail can lie across segments.
@@ -142,7 +139,7 @@ def rewrite_segment(
     ops: list[DiskOp] = [
         *(Unlink(name) for name in names if name == temporary),
         Create(temporary, fresh.size_bytes),
-        WriteAt(temporary, 0, [header, group, *records, last]),
+        WriteAt(temporary, 0, [fresh.header(home.owner), group, *records, last]),
         Sync(temporary),
         Rename(temporary, fresh.file),
         SyncDir(),

@@ -45,7 +45,7 @@ FORMAT: Final = 1
 DIGEST_BYTES: Final = 8
 CLUSTER_ID_BYTES_MAX: Final = 32
 _SEGMENT_MAGIC: Final = b"ZABDLOG\n"
-_SEGMENT: Final = Struct(f">8sHQQQ8sB{CLUSTER_ID_BYTES_MAX}s")
+_SEGMENT: Final = Struct(f">8sHQQQQ8sB{CLUSTER_ID_BYTES_MAX}s")
 SEGMENT_HEADER_BYTES: Final = _SEGMENT.size + DIGEST_BYTES
 
 _MARK_MAGIC: Final = b"ZMK1"
@@ -54,11 +54,12 @@ MARK_BYTES: Final = _MARK.size + DIGEST_BYTES
 
 
 class SegmentHeader(NamedTuple):
-    """Whose segment it is, which, and where in the history it begins."""
+    """Whose segment it is, which, how large its file, and where in the history it begins."""
 
     number: int
     owner: Identity
     base: LogPosition
+    size_bytes: int
 
 
 class MarkKind(IntEnum):
@@ -103,6 +104,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
         FORMAT,
         header.owner.member,
         header.number,
+        header.size_bytes,
         header.base.zxid,
         header.base.chain,
         len(cluster_id),
@@ -121,14 +123,14 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
         return None
     if _digest(body) != data[_SEGMENT.size : SEGMENT_HEADER_BYTES]:
         return None
-    _, version, member, number, zxid, chain, size, cluster_id = _SEGMENT.unpack(body)
+    _, version, member, number, size_bytes, zxid, chain, size, cluster_id = _SEGMENT.unpack(body)
     if version != FORMAT:
         raise StorageError(
             f"the log has format {version} and this zabd reads {FORMAT}; "
             "start the member with the version of zabd that wrote its directory"
         )
     owner = Identity(member, cluster_id[:size] if size else None)
-    return SegmentHeader(number, owner, LogPosition(Zxid(zxid), chain))
+    return SegmentHeader(number, owner, LogPosition(Zxid(zxid), chain), size_bytes)
 
 
 def encode_mark(

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from zabd.model import DamagedError, Epoch, MemberId, Zxid
 from zabd.storage import small_file
 from zabd.storage.config import StorageConfig, Trace
-from zabd.storage.disk import Disk, DiskOp, Rename, SyncDir, Unlink
+from zabd.storage.disk import Disk, DiskOp, Rename, Size, SyncDir, Unlink
 from zabd.storage.epochs import (
     EPOCHS,
     IDENTITY,
@@ -122,6 +122,7 @@ def recover(
     yield from set_aside(home.data, aside)
     yield from _clear_away(home, hollow + replay.blank)
     segments = yield from _settle_tail(home, replay, trace)
+    home = yield from write_mark(home, replay.end)
     recovered = Recovered(
         home.epochs.accepted,
         home.epochs.current,
@@ -179,6 +180,15 @@ def _finish_noted_change(home: Home, trace: Trace) -> Procedure[Home]:
     trace("unfinished_change", {"change": note.change, "zxid": note.position.zxid})
     changed = yield from carry_out(home, note)
     return replace(home, epochs=changed.epochs)
+
+
+def write_mark(home: Home, end: LogPosition) -> Procedure[Home]:
+    """Note in the epochs file how far the log reaches, so that it cannot lose its end unseen."""
+    if home.epochs.mark == end:
+        return home
+    epochs = home.epochs._replace(mark=end)
+    yield home.data, small_file.replace(EPOCHS, encode_epochs(epochs))
+    return replace(home, epochs=epochs)
 
 
 # --- snapshots -----------------------------------------------------------------------------------
@@ -255,25 +265,31 @@ def _read_headers(home: Home) -> Procedure[tuple[list[SegmentHeader], list[str]]
         if headers and number != headers[-1].number + 1:
             missing = segment_file(headers[-1].number + 1)
             raise damaged(missing, 0, headers[-1].base.zxid, f"it is missing, though {file} exists")
-        data = yield from read_at(home.log, file, 0, SEGMENT_HEADER_BYTES)
-        header = decode_segment_header(data)
-        if header is None:
+        header, size_bytes = yield from _read_header(home, file)
+        if header is None or size_bytes < header.size_bytes:
             end = headers[-1].base.zxid if headers else Zxid(0)
             yield from _check_hollow(home, file, end, last=number == numbers[-1])
             return headers, [file]
         if header.number != number:
-            raise damaged(
-                file, 0, header.base.zxid, f"it is a copy of {segment_file(header.number)}"
-            )
+            original = segment_file(header.number)
+            raise damaged(file, 0, header.base.zxid, f"it is a copy of {original}")
         check_identity(header.owner, home.owner.member, home.owner.cluster_id)
         headers.append(header)
     return headers, []
 
 
+def _read_header(home: Home, file: str) -> Procedure[tuple[SegmentHeader | None, int]]:
+    data = yield from read_at(home.log, file, 0, SEGMENT_HEADER_BYTES)
+    [size_bytes] = yield home.log, [Size(file)]
+    assert isinstance(size_bytes, int)
+    return decode_segment_header(data), size_bytes
+
+
 def _check_hollow(home: Home, file: str, end: Zxid, *, last: bool) -> Procedure[None]:
+    """Only the making of the last segment may have been cut short: by then nothing was in it."""
     data = yield from read_file(home.log, file)
     if not last or RECORD_MAGIC in data:
-        raise damaged(file, 0, end, "the segment's header is not as it was written")
+        raise damaged(file, 0, end, "its header or its size is not as it was written")
 
 
 class _Replay:

@@ -31,7 +31,7 @@ from zabd.storage.epochs import (
 from zabd.storage.log_changes import Changed, Home, restart, truncate
 from zabd.storage.procedures import Procedure, list_names, run
 from zabd.storage.record import CLUSTER_ID_BYTES_MAX
-from zabd.storage.recovery import Recovered, RecoverySink, Restored, recover, set_aside
+from zabd.storage.recovery import Recovered, RecoverySink, Restored, recover, set_aside, write_mark
 from zabd.storage.retention import delete, doomed_segments, doomed_snapshots
 from zabd.storage.snapshot_files import Finished, SnapshotReader, SnapshotWriter
 from zabd.storage.snapshots import INCOMING, SnapshotInfo, snapshot_file, snapshot_zxid
@@ -135,18 +135,23 @@ class Storage:
         The next start then trusts the end of the log as it is. The disks stay open.
         """
 
-        def close() -> None:
-            self._home.log.submit(self._log.close_ops(), closed)
-
-        def closed(outcome: DiskOutcome) -> None:
-            if outcome.error is not None:
-                # The mark is a convenience: everything acknowledged is durable without it.
-                self._trace("close_failed", {"reason": outcome.error.reason})
+        def closed(result: Home | StorageError) -> None:
+            if isinstance(result, StorageError):
+                # The marks are a convenience: everything acknowledged is durable without them.
+                self._trace("close_failed", {"what": str(result)})
             self._log.stop()
             done()
 
+        def close() -> None:
+            run(self._note_end(), closed)
+
         self._enqueue(lambda: self._log.pause(close))
         self._closed = True
+
+    def _note_end(self) -> Procedure[Home]:
+        home = yield from write_mark(self._home, self._log.durable)
+        yield home.log, self._log.close_ops()
+        return home
 
     # --- the log --------------------------------------------------------------------------------
 

@@ -87,6 +87,10 @@ class Segment:
         """Its name in the log's directory."""
         return segment_file(self.number)
 
+    def header(self, owner: Identity) -> bytes:
+        """The bytes at its beginning."""
+        return encode_segment_header(SegmentHeader(self.number, owner, self.base, self.size_bytes))
+
     def note(self, position: LogPosition, offset: int) -> None:
         """Remember that what comes after `position` begins at `offset`, if it is time for that."""
         if offset - (self.index[-1][1] if self.index else 0) >= INDEX_BYTES:
@@ -100,10 +104,9 @@ class Segment:
 
 def create_segment(segment: Segment, owner: Identity) -> list[DiskOp]:
     """The operations after which the empty segment and its name are durable (S2)."""
-    header = encode_segment_header(SegmentHeader(segment.number, owner, segment.base))
     return [
         Create(segment.file, segment.size_bytes),
-        WriteAt(segment.file, 0, header),
+        WriteAt(segment.file, 0, segment.header(owner)),
         Sync(segment.file),
         SyncDir(),
     ]
