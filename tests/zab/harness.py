@@ -23,6 +23,7 @@ from zabd.zab.log import GENESIS, Batch, LogPosition
 from zabd.zab.messages import PeerState
 from zabd.zab.peer import Peer
 
+Work = Callable[[], ev.Event | None]
 Narrate = Callable[[int, str, str], None]
 
 
@@ -46,7 +47,7 @@ class Shape:
 class End:
     """One end of a connection, as one member sees it."""
 
-    __slots__ = ("closed", "due_ms", "far", "inbox", "link", "member", "stream")
+    __slots__ = ("closed", "due_ms", "far", "inbox", "link", "member", "severed", "stream")
 
     def __init__(self, member: "MemberUnderTest", link: int) -> None:
         self.member = member
@@ -55,6 +56,7 @@ class End:
         self.inbox: deque[tuple[int, msg.Message]] = deque()  # on its way to this end
         self.due_ms = 0
         self.closed = False  # this end takes and gives nothing any more
+        self.severed = False  # nothing more gets on its way to this end
         self.stream: tuple[LogPosition, tuple[Batch, ...]] | None = None
 
 
@@ -102,7 +104,9 @@ class MemberUnderTest:
         self.incarnation = 0
         self.ends: dict[int, End] = {}
         self.next_link = 1
-        self.pending: deque[Callable[[], ev.Event | None]] = deque()  # disk work in order
+        # Disk work in order; the epoch file is written beside the log, at its own pace.
+        self.log_lane: deque[Work] = deque()
+        self.epoch_lane: deque[Work] = deque()
         self.delivered = 0  # how much of the ledger
         self.stalled = False
         self.confirmed: list[int] = []
@@ -143,6 +147,9 @@ class World:
         self.proposed: dict[int, bytes] = {}
         self.first_proposal_in = 0  # the latest epoch that has broadcast anything
         self.fired: dict[str, int] = {}
+        self.latest_established = 0
+        self._token = 0
+        self._asked_when: dict[int, int] = {}
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -188,7 +195,7 @@ class World:
             if deadline_ms is not None and deadline_ms <= due_ms:
                 self.step(member, ev.Elapsed())
                 after_ms = member.peer.deadline_ms if member.peer is not None else None
-                assert after_ms is None or after_ms > self.now_ms or member.pending, (
+                assert after_ms is None or after_ms > self.now_ms, (
                     f"member {member.number} wants to be woken for ever"
                 )
 
@@ -227,7 +234,8 @@ class World:
         )
         recovered = member.store.recovered()
         member.incarnation += 1
-        member.pending.clear()
+        member.log_lane.clear()
+        member.epoch_lane.clear()
         member.installing = None
         member.switching = False
         index = member.store.index_of(recovered.delivered)
@@ -252,10 +260,11 @@ class World:
             return
         self._say(number, "crashes")
         member.peer = None
-        kept = self.random.randint(0, len(member.pending)) if keep is None else keep
-        for work in [*member.pending][:kept]:
-            work()
-        member.pending.clear()
+        for lane in (member.log_lane, member.epoch_lane):
+            kept = self.random.randint(0, len(lane)) if keep is None else keep
+            for work in [*lane][:kept]:
+                work()
+            lane.clear()
         for end in [*member.ends.values()]:
             late = self.random.random() < self.shape.half_open
             self._close(end, late_ms=self.random.randint(1, 5 * self.shape.tick_ms) if late else 0)
@@ -314,6 +323,18 @@ class World:
                 return zxid
         return None
 
+    def confirm(self, number: int) -> int | None:
+        """Ask a leader to prove that it leads; the token of the question."""
+        member = self.members[number]
+        if not member.leads:
+            return None
+        self._token += 1
+        # B5: whoever is established by now must be unknown to none who confirm later.
+        self._asked_when[self._token] = self.latest_established
+        token = self._token
+        self.step(member, ev.Confirm(token))
+        return token
+
     def leader(self) -> MemberUnderTest | None:
         """The serving leader of the latest epoch."""
         leaders = [member for member in self.members.values() if member.leads]
@@ -358,7 +379,7 @@ class World:
                     store.cluster_id = cluster_id
                     return ev.EpochsPersisted(request_id)
 
-                self._to_disk(member, persist)
+                self._to_disk(member, persist, member.epoch_lane)
             case fx.Truncate(request_id, position):
 
                 def truncate() -> ev.Event:
@@ -422,32 +443,37 @@ class World:
             case fx.Became(state, phase, epoch, leader, serving):
                 if state is PeerState.LEADING and phase >= fx.Phase.SYNCHRONISATION:
                     self._check_leader(member, epoch)
+                if state is PeerState.LEADING and serving:
+                    self.latest_established = max(self.latest_established, epoch)
                 assert serving <= (phase is fx.Phase.BROADCAST)
                 assert (leader is None) == (state is PeerState.LOOKING)
             case fx.Confirmed(token):
+                assert peer.epoch >= self._asked_when[token], "B5"
                 member.confirmed.append(token)
             case fx.Stop(reason):
                 member.stopped = reason
                 self.crash(member.number)
 
-    def _to_disk(self, member: MemberUnderTest, work: Callable[[], ev.Event | None]) -> None:
-        member.pending.append(work)
-        if len(member.pending) == 1:
-            self._schedule_disk(member)
+    def _to_disk(
+        self, member: MemberUnderTest, work: Work, lane: deque[Work] | None = None
+    ) -> None:
+        lane = member.log_lane if lane is None else lane
+        lane.append(work)
+        if len(lane) == 1:
+            self._schedule_disk(member, lane)
 
-    def _schedule_disk(self, member: MemberUnderTest) -> None:
+    def _schedule_disk(self, member: MemberUnderTest, lane: deque[Work]) -> None:
         incarnation = member.incarnation
 
         def finish() -> None:
-            if member.peer is None or member.incarnation != incarnation or not member.pending:
+            if member.peer is None or member.incarnation != incarnation or not lane:
                 return
             if member.stalled:
                 self.at(self.now_ms + 10, finish)
                 return
-            work = member.pending.popleft()
-            event = work()
-            if member.pending:
-                self._schedule_disk(member)
+            event = lane.popleft()()
+            if lane:
+                self._schedule_disk(member, lane)
             if event is not None:
                 self.step(member, event)
 
@@ -513,7 +539,7 @@ class World:
 
     def _send(self, end: End, message: msg.Message) -> None:
         far = end.far
-        if end.closed or far is None or far.closed:
+        if end.closed or far is None or far.closed or far.severed:
             return
         if self.random.random() < 0.05:
             # Now and then over the real wire.
@@ -569,8 +595,9 @@ class World:
         if not both:
             self._shut(end)
         for one in (far, end) if both else (far,):
-            if one is None or one.closed:
+            if one is None or one.closed or one.severed:
                 continue
+            one.severed = True
             keep = self.random.randint(0, len(one.inbox))
             while len(one.inbox) > keep:
                 one.inbox.pop()
