@@ -8,10 +8,10 @@ from zabd.model.ops import CloseSession, CreateSession, Delete, SetData
 from zabd.znode_tree import Znode, ZnodeTree, tree, txns
 from zabd.znode_tree.digest import secret_hash, session_hash, znode_hash
 
-ZNODE_HASH = 0x90D24F7BD693A5
+ZNODE_HASH = 0x36A74215BB907C
 SESSION_HASH = 0x5835EC8C22664C
 SECRET_HASH = 0x9418FAE9DB59DD
-FRESH_DIGEST = 0x250D5F38CA0BC4B
+FRESH_DIGEST = 0xA984A2B8E0D1B5
 
 
 def node(**changes: object) -> Znode:

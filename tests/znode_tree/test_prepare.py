@@ -262,8 +262,8 @@ def test_the_overlay_is_empty_once_all_is_applied(world: World) -> None:
     assert len(preparer._outstanding) == 0
     assert not preparer._outstanding._by_owner
     assert not preparer._outstanding._steps
-    assert not preparer._opening
-    assert not preparer._closing
+    assert not preparer._outstanding._opening
+    assert not preparer._outstanding._closing
 
 
 def test_reset_forgets_what_was_in_flight(world: World) -> None:

@@ -30,11 +30,13 @@ from zabd.znode_tree.znode import Znode
 DIGEST_MASK: Final = (1 << 64) - 1
 """Sums of hashes are cut to 64 bits by this."""
 
-_ACLS_CACHED_MAX: Final = 1024
+_ACLS_CACHED_MAX: Final = 256
+# The cache keeps ACLs alive, each of up to 64 Ki characters: 16 Mi characters at the worst.
+
 
 # czxid, mzxid, pzxid; ctime, mtime, owner; created; version, aversion; length (-1: null) and
-# checksum of the data; length of the ACL, so that ACL and path cannot run into each other.
-_pack_numbers = Struct("<QQQqqqQiiqII").pack
+# checksum of the data; hash of the ACL. The path comes last.
+_pack_numbers = Struct("<QQQqqqQiiqIQ").pack
 _pack_session = Struct("<qq").pack
 
 
@@ -44,7 +46,6 @@ def znode_hash(path: str, node: Znode) -> int:
     56 bits: such an int takes 32 bytes, one of 64 bits 48, and the tree keeps one per znode.
     """
     data = node.data
-    acl = b"" if node.acl is OPEN_ACL_UNSAFE else _acl_bytes(node.acl)
     numbers = _pack_numbers(
         node.czxid,
         node.mzxid,
@@ -57,9 +58,9 @@ def znode_hash(path: str, node: Znode) -> int:
         node.aversion,
         -1 if data is None else len(data),
         crc32(data) if data else 0,
-        len(acl),
+        0 if node.acl is OPEN_ACL_UNSAFE else _acl_hash(node.acl),
     )
-    return int.from_bytes(blake2b(numbers + acl + path.encode(), digest_size=7).digest(), "little")
+    return int.from_bytes(blake2b(numbers + path.encode(), digest_size=7).digest(), "little")
 
 
 def session_hash(session_id: int, timeout_ms: int) -> int:
@@ -77,7 +78,7 @@ def _hash(buffer: bytes) -> int:
 
 
 @lru_cache(maxsize=_ACLS_CACHED_MAX)
-def _acl_bytes(acl: tuple[Acl, ...]) -> bytes:
-    # Lengths and NULs keep entries apart whatever the ids hold; never empty, unlike the constant's.
-    entries = "".join(f"{e.perms}\0{len(e.scheme)}\0{e.scheme}{len(e.id)}\0{e.id}" for e in acl)
-    return f"{len(acl)}\0{entries}".encode("utf-8", "surrogatepass")
+def _acl_hash(acl: tuple[Acl, ...]) -> int:
+    # Lengths and NULs keep the entries apart, whatever their ids hold.
+    text = "".join(f"{e.perms}\0{len(e.scheme)}\0{e.scheme}{len(e.id)}\0{e.id}" for e in acl)
+    return _hash(b"acl" + text.encode("utf-8", "surrogatepass"))

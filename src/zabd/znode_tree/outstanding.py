@@ -2,7 +2,7 @@
 
 The leader prepares ops much faster than a quorum makes them durable. A version, a sequence number
 or a child count must therefore be read from what is decided, not from what is applied: this overlay
-holds, for each path that a txn in flight touches, the state after the last such txn.
+holds, for each path and session that a txn in flight touches, the state after the last such txn.
 
 Invariants
     O1  `view(path)` is the znode as it will be when all that was prepared is applied.
@@ -53,15 +53,18 @@ _Step: TypeAlias = tuple[int, str, PendingZnode, PendingZnode | None]
 
 
 class Outstanding:
-    """The overlay over one tree; `put` what a txn changes, `drop` what the tree has by now."""
+    """The overlay over one tree: put in what a txn changes, `drop` what the tree has by now."""
 
-    __slots__ = ("_by_owner", "_by_path", "_steps", "_tree")
+    __slots__ = ("_by_owner", "_by_path", "_closing", "_opening", "_steps", "_tree")
 
     def __init__(self, tree: ZnodeTree) -> None:
         self._tree = tree
         self._by_path: dict[str, PendingZnode] = {}
         self._by_owner: dict[int, dict[str, None]] = {}
         self._steps: deque[_Step] = deque()
+        # Sessions that are being opened or closed, each with the zxid at which the tree will know.
+        self._opening: dict[int, int] = {}
+        self._closing: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._by_path)
@@ -89,6 +92,28 @@ class Outstanding:
             if self._by_path.get(path) is pending:
                 del self._by_path[path]
                 self._index(path, None, pending)
+        for sessions in (self._opening, self._closing):
+            while sessions and next(iter(sessions.values())) <= zxid:
+                del sessions[next(iter(sessions))]
+
+    def session_is_live(self, session_id: int) -> bool:
+        """Whether the session will be open."""
+        known = session_id in self._tree.sessions or session_id in self._opening
+        return known and session_id not in self._closing
+
+    def session_is_closing(self, session_id: int) -> bool:
+        """Whether its close is in flight."""
+        return session_id in self._closing
+
+    def open_session(self, zxid: int, session_id: int) -> None:
+        """The session will be open from `zxid` on."""
+        # Out and in again: `drop` relies on the order of zxids.
+        self._opening.pop(session_id, None)
+        self._opening[session_id] = zxid
+
+    def close_session(self, zxid: int, session_id: int) -> None:
+        """The session, which is live, will be gone from `zxid` on."""
+        self._closing[session_id] = zxid
 
     def mark(self) -> int:
         """A point to which `roll_back` can return, as long as nothing is dropped in between."""

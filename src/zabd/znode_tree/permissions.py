@@ -24,6 +24,8 @@ ACL_CHARS_MAX: Final = 1 << 16
 """All ids of one ACL together."""
 
 _ADDRESSES_CACHED_MAX: Final = 4096
+_BITS_DIGITS_MAX: Final = 3
+_ADDRESS_CHARS_MAX: Final = 64  # the longest IPv6 address has 45, and there may be bits or a zone
 
 Identities: TypeAlias = Iterable[Identity]
 
@@ -158,11 +160,8 @@ def _network(
     return (address, ignored) if ignored >= 0 else None
 
 
-_BITS_DIGITS_MAX: Final = 3
-
-
 def _accepts_ip(id: str) -> bool:
-    return _network(id) is not None
+    return len(id) <= _ADDRESS_CHARS_MAX and _network(id) is not None
 
 
 def _matches_ip(id: str, address: str) -> bool:

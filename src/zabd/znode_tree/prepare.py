@@ -42,7 +42,6 @@ from zabd.model.ops import (
     Create,
     Create2,
     CreateContainer,
-    CreateMode,
     CreateSession,
     CreateTtl,
     Delete,
@@ -61,18 +60,17 @@ from zabd.model.paths import (
     sequential_name,
 )
 from zabd.znode_tree import txns
+from zabd.znode_tree.kinds import CreateOp, is_sequential, owner_wanted
 from zabd.znode_tree.outstanding import Outstanding, PendingZnode, ZnodeView
 from zabd.znode_tree.permissions import Identities, allowed, expand_acl
 from zabd.znode_tree.tree import ZnodeTree
 from zabd.znode_tree.txns import Txn
 from zabd.znode_tree.znode import (
     CONTAINER_OWNER,
-    TTL_MAX_MS,
     Znode,
     is_session,
     next_version,
     ttl_of,
-    ttl_owner,
 )
 
 MULTI_OPS_MAX: Final = 1 << 16
@@ -126,16 +124,10 @@ class Preparer:
     def reset(self) -> None:
         """Forget everything in flight."""
         self._outstanding = Outstanding(self._tree)
-        # Sessions that are being opened or closed, with the zxid at which the tree will know.
-        self._opening: dict[int, int] = {}
-        self._closing: dict[int, int] = {}
 
     def applied(self, zxid: int) -> None:
         """Forget what the tree now holds; it has applied everything up to `zxid`."""
         self._outstanding.drop(zxid)
-        for sessions in (self._opening, self._closing):
-            while sessions and next(iter(sessions.values())) <= zxid:
-                del sessions[next(iter(sessions))]
 
     def prepare(
         self,
@@ -165,13 +157,12 @@ class Preparer:
 
     def session_is_live(self, session_id: int) -> bool:
         """Whether ops of this session are accepted: it is open, or opening, and not closing."""
-        known = session_id in self._tree.sessions or session_id in self._opening
-        return known and session_id not in self._closing
+        return self._outstanding.session_is_live(session_id)
 
     # Znodes.
 
-    def _create(self, request: _Request, op: Create | Create2 | CreateContainer | CreateTtl) -> Txn:
-        owner = self._owner_wanted(request, op)
+    def _create(self, request: _Request, op: CreateOp) -> Txn:
+        owner = owner_wanted(op, request.session_id, ttl_enabled=self._options.ttl_enabled)
         self._require_session(request)
         if request.local_session and is_session(owner):
             raise EphemeralOnLocalSessionError
@@ -179,7 +170,7 @@ class Preparer:
         acl = expand_acl(op.acl, request.identities)
         parent = self._view(parent_path)
         self._permit(request, parent, Perms.CREATE)
-        path = self._sequential(op.path, parent) if op.flags in _SEQUENTIAL else op.path
+        path = self._sequential(op.path, parent) if is_sequential(op) else op.path
         check_path(path)
         if self._outstanding.view(path) is not None:
             raise NodeExistsError
@@ -191,21 +182,6 @@ class Preparer:
         above.child_count += 1
         self._outstanding.put(request.zxid, path, _newborn(request, acl, owner))
         return txns.create(path, op.data, acl, owner, above.created)
-
-    def _owner_wanted(
-        self, request: _Request, op: Create | Create2 | CreateContainer | CreateTtl
-    ) -> int:
-        if op.flags not in _FLAGS_ALLOWED[type(op)]:
-            raise BadArgumentsError
-        if isinstance(op, CreateTtl):
-            if not self._options.ttl_enabled:
-                raise UnimplementedError
-            if not 0 < op.ttl <= TTL_MAX_MS:
-                raise BadArgumentsError
-            return ttl_owner(op.ttl)
-        if op.flags == CreateMode.CONTAINER:
-            return CONTAINER_OWNER
-        return request.session_id if op.flags in _EPHEMERAL else 0
 
     def _sequential(self, path: str, parent: ZnodeView) -> str:
         if parent.created > SEQUENCE_MAX and not self._options.sequence_wraps:
@@ -288,11 +264,9 @@ class Preparer:
 
     def _create_session(self, request: _Request, op: CreateSession) -> Txn:
         # A session that is open already only has its timeout renewed; one that closes stays closed.
-        if request.session_id in self._closing:
+        if self._outstanding.session_is_closing(request.session_id):
             raise SessionExpiredError
-        # Out and in again: `applied` relies on the order of zxids.
-        self._opening.pop(request.session_id, None)
-        self._opening[request.session_id] = request.zxid
+        self._outstanding.open_session(request.zxid, request.session_id)
         return txns.create_session(op.timeout_ms)
 
     def _close_session(self, request: _Request, _op: CloseSession) -> Txn:
@@ -300,7 +274,7 @@ class Preparer:
         paths = self._outstanding.ephemerals_of(request.session_id)
         for path in paths:
             self._remove(request, path, self._view(path))
-        self._closing[request.session_id] = request.zxid
+        self._outstanding.close_session(request.zxid, request.session_id)
         return txns.close_session(paths)
 
     # What the handlers share.
@@ -382,14 +356,6 @@ def _codes(before: int, culprit: ErrorCode, total: int) -> list[int]:
     return [0] * before + [int(culprit)] + [int(ErrorCode.RUNTIME_INCONSISTENCY)] * after
 
 
-_PLAIN_FLAGS: Final = frozenset({0, 1, 2, 3})
-_FLAGS_ALLOWED: Final[dict[type, frozenset[int]]] = {
-    Create: _PLAIN_FLAGS,
-    Create2: _PLAIN_FLAGS,
-    CreateContainer: frozenset({4}),
-    CreateTtl: frozenset({5, 6}),
-}
-_SEQUENTIAL: Final = frozenset(int(mode) for mode in CreateMode if mode.sequential)
-_EPHEMERAL: Final = frozenset(int(mode) for mode in CreateMode if mode.ephemeral)
-
-_MULTI_KINDS: Final = frozenset({*_FLAGS_ALLOWED, Delete, SetData, Check})
+_MULTI_KINDS: Final[frozenset[type]] = frozenset(
+    {Create, Create2, CreateContainer, CreateTtl, Delete, SetData, Check}
+)
