@@ -36,9 +36,12 @@ from zabd.zab.log import (
     Batch,
     LogPosition,
     RecordError,
+    RecordHeader,
+    chain_of,
     follows,
+    last_zxid,
     parse_header,
-    verify_record,
+    payload_digest,
 )
 
 FORMAT: Final = 1
@@ -162,8 +165,10 @@ def decode_mark(data: bytes, offset: int, segment: int, origin: int = 0) -> Mark
 
     `origin` is where in the segment `data` begins.
     """
+    if not data.startswith(_MARK_MAGIC, offset):
+        return None
     body = data[offset : offset + _MARK.size]
-    if len(body) < _MARK.size or not body.startswith(_MARK_MAGIC):
+    if len(body) < _MARK.size:
         return None
     if _digest(body) != data[offset + _MARK.size : offset + MARK_BYTES]:
         return None
@@ -239,18 +244,19 @@ class SegmentScan:
 
     def _record(self, skip: int = 0) -> Batch | None:
         start = self.end_offset + skip
-        batch = _batch_at(self._data, start)
-        if batch is None:
+        header = _whole_record_at(self._data, start)
+        if header is None:
             return None
-        if batch.previous != self.end.chain or not follows(batch.first, self.end.zxid):
+        if header.previous != self.end.chain or not follows(header.first, self.end.zxid):
             if skip:
                 return None
             # No crash puts an undamaged record in a wrong place (R2).
-            raise self._damaged(f"the record of {batch.first!r} does not follow the one before")
-        self.end = batch.position
-        self.end_offset = start + len(batch.record)
+            raise self._damaged(f"the record of {header.first!r} does not follow the one before")
+        self.end_offset = start + HEADER_SIZE + header.length
+        record = self._data[start : self.end_offset]
+        self.end = LogPosition(last_zxid(header), chain_of(record))
         self.last_mark = None
-        return batch
+        return Batch(header.first, header.count, record)
 
     def _record_after_a_lost_mark(self) -> Batch | None:
         if self.end_offset < self._group_end:
@@ -281,14 +287,19 @@ class SegmentScan:
         return damaged(self.file, self.end_offset, self.end.zxid, what)
 
 
-def _batch_at(data: bytes, offset: int) -> Batch | None:
+def _whole_record_at(data: bytes, offset: int) -> RecordHeader | None:
+    """The header of the record at `offset`, if all of the record is there and undamaged."""
+    if not data.startswith(RECORD_MAGIC, offset):
+        return None
     try:
         header = parse_header(data, offset)
-        record = data[offset : offset + HEADER_SIZE + header.length]
-        verify_record(record)
     except RecordError:
         return None
-    return Batch(header.first, header.count, record)
+    start = offset + HEADER_SIZE
+    payload = data[start : start + header.length]
+    if len(payload) < header.length or payload_digest(payload) != header.payload_digest:
+        return None
+    return header
 
 
 def _first_zxid_at(data: bytes, offset: int) -> Zxid | None:
