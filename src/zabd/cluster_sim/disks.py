@@ -175,13 +175,15 @@ class Inode:
 class DiskImage:
     """The device of one machine (or one of them), with its page cache and its directories.
 
-    `on_durable(file name, offset, bytes)` hears of every write that a `Sync` made durable.
+    `on_durable(file name, offset, bytes)` hears of every write that a `Sync` made durable,
+    `on_name_durable(file name)` of every name that a `SyncDir` made durable.
     """
 
     def __init__(self, *, capacity_bytes: int = 1 << 40) -> None:
         self.capacity_bytes = capacity_bytes
         self.names: dict[str, Inode] = {}
         self.on_durable: Callable[[str, int, bytes], None] | None = None
+        self.on_name_durable: Callable[[str], None] | None = None
         self._directories: dict[str, None] = {"": None}
         self._durable_names: dict[str, Inode] = {}
         self._pending_names: list[_Name] = []
@@ -325,13 +327,24 @@ class DiskImage:
         self._pending_names.append(change)
 
     def _sync_names(self, path: str) -> None:
-        directory, kept = path.strip("/"), []
+        directory = path.strip("/")
+        kept: list[_Name] = []
+        synced: list[_Name] = []
         for change in self._pending_names:
-            if _directory_of(change.target) == directory:
-                _rename(self._durable_names, change)
-            else:
-                kept.append(change)
+            (synced if _directory_of(change.target) == directory else kept).append(change)
         self._pending_names = kept
+        for change in synced:
+            _rename(self._durable_names, change)
+        if self.on_name_durable is not None:
+            for change in synced:
+                self.on_name_durable(change.target)
+
+    def durable_content(self, file: str) -> bytes | None:
+        """What the device holds of a file for certain, or None if it may be gone."""
+        inode = self._durable_names.get(file)
+        if inode is None:
+            return None
+        return bytes(inode.durable).ljust(inode.durable_size, b"\0")
 
     def _sync(self, file: str, inode: Inode) -> None:
         pending = inode.pending[:]

@@ -1,0 +1,282 @@
+"""The core level: a whole ensemble of bare peers and real storages, without asyncio.
+
+A run has two phases (TigerBeetle's): first faults of the kinds that the seed chose, while safety is
+checked at every step; then the faults stop, a majority is made whole, and it has to commit
+something within a bound and to agree.
+
+One seed gives one run: everything is drawn from the schedule's streams, and nothing else moves it.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from zabd.cluster_sim.connections import Mark, describe_payload
+from zabd.cluster_sim.core_member import CoreMember
+from zabd.cluster_sim.faults import Nemesis
+from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.network import Network
+from zabd.cluster_sim.schedule import US_PER_MS, Schedule
+from zabd.cluster_sim.shape import Shape, draw_shape
+from zabd.cluster_sim.trace import Trace
+from zabd.cluster_sim.zab_checks import ZabChecker
+from zabd.model.errors import StorageError
+from zabd.model.ids import MemberId
+from zabd.storage.storage import Storage
+from zabd.zab import effects as fx
+from zabd.zab.config import EnsembleConfig, RecoveredState
+from zabd.zab.member import Trace as PeerTrace
+from zabd.zab.messages import PeerState, Propose
+from zabd.zab.peer import Peer
+
+# After the faults stop, an election may fail a few times before it succeeds (a slow disk, a member
+# that still hangs in an old attempt), and each attempt may last initLimit ticks.
+ATTEMPTS: Final = 10
+
+EVENTS_MAX: Final = 400_000
+"""A run that handles more than this does not end by itself: a storm, which is a failure (L5)."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run came to. `failure` is None when every check held."""
+
+    seed: int
+    level: str
+    digest: str
+    events: int
+    virtual_ms: int
+    committed: int
+    elections: int
+    faults: dict[str, int]
+    failure: InvariantError | None = None
+    tail: list[str] = field(default_factory=list)
+    shape: str = ""
+
+
+class CoreLevel:
+    """One run. `run` carries it through; `peer_class` and `storage_class` may be mutants."""
+
+    peer_class: type[Peer] = Peer
+    storage_class: type[Storage] = Storage
+
+    def __init__(self, seed: int, shape: Shape | None = None) -> None:
+        self.schedule = Schedule(seed)
+        self.shape = shape or draw_shape(self.schedule.stream("shape"))
+        self.trace = Trace(lambda: self.schedule.now_us)
+        self.network = Network(
+            self.schedule, self.trace, latency=self.shape.latency, describe=describe_message
+        )
+        self.network.datagram_faults = self.shape.datagrams
+        self.voters = tuple(range(1, self.shape.voters + 1))
+        observers = range(self.shape.voters + 1, self.shape.voters + self.shape.observers + 1)
+        self.observers = tuple(observers)
+        self.checker = ZabChecker(self.voters)
+        self.events = 0
+        self.elections = 0
+        self.disk_rng = self.schedule.stream("disks")
+        self.crash_rng = self.schedule.stream("crashes")
+        self._work_rng = self.schedule.stream("workload")
+        self._lives = 0
+        self._tokens = 0
+        self._submitted = 0
+        self._faulty = True
+        self._idle = False
+        self.members: dict[MemberId, CoreMember] = {
+            member: CoreMember(self, member, self.network.add_host(f"m{member}"))
+            for member in (*self.voters, *self.observers)
+        }
+        self.nemesis = Nemesis(self)
+
+    # --- the run ---------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Both phases. Never raises InvariantError: it becomes the outcome's failure."""
+        failure = None
+        try:
+            self._run()
+        except InvariantError as error:
+            failure = error
+            self.trace.record("checker", str(error))
+        return Outcome(
+            seed=self.schedule.seed,
+            level="core",
+            digest=self.trace.digest(),
+            events=self.events,
+            virtual_ms=self.schedule.now_ms,
+            committed=len(self.checker.ledger),
+            elections=self.elections,
+            faults=self.nemesis.happened,
+            failure=failure,
+            tail=self.trace.tail(60) if failure else [],
+            shape=str(self.shape),
+        )
+
+    def _run(self) -> None:
+        for member in self.members.values():
+            member.start()
+        self._submit_next()
+        self.nemesis.begin()
+        self._run_until(self.shape.faults_ms)
+        self._require_progress()
+
+    def _run_until(self, at_ms: int) -> None:
+        schedule, end_us = self.schedule, at_ms * US_PER_MS
+        while (next_us := schedule.next_us()) is not None and next_us <= end_us:
+            schedule.step()
+            if self.events > EVENTS_MAX:
+                raise InvariantError("L5", f"{EVENTS_MAX} events by {schedule.now_ms} ms")
+        schedule.now_us = max(schedule.now_us, end_us)
+
+    # --- liveness --------------------------------------------------------------------------------
+
+    def _require_progress(self) -> None:
+        """Mend everything, start a majority (and whoever chance adds), and demand a commit."""
+        self.nemesis.stop()
+        self._faulty = False
+        rng = self.schedule.stream("core")
+        core = self._draw_core(rng)
+        core += [member for member in self.members if member not in core and rng.getrandbits(1)]
+        self.trace.record("faults", f"stop; {sorted(core)} go on")
+        for member_id, member in self.members.items():
+            if member_id in core:
+                self.schedule.after(rng.randrange(1, 50_000), member.start)
+            else:
+                self._stop_for_good(member)
+        shape = self.shape
+        bound_ms = ATTEMPTS * (shape.init_limit + shape.sync_limit) * shape.tick_ms
+        begun_ms, committed = self.schedule.now_ms, len(self.checker.ledger)
+        slice_ms = shape.tick_ms
+        while len(self.checker.ledger) <= committed + 2 or not self._all_serving(core):
+            if self.schedule.now_ms > begun_ms + bound_ms:
+                raise InvariantError(
+                    "L1", f"members {sorted(core)} have not served within {bound_ms} ms"
+                )
+            self._run_until(self.schedule.now_ms + slice_ms)
+        self._idle = True
+        self._run_until(self.schedule.now_ms + shape.sync_limit * shape.tick_ms * 2)
+        self._require_agreement(core)
+
+    def _draw_core(self, rng: Random) -> list[MemberId]:
+        """A quorum that must be able to go on: blank members do not vote once there is a cluster.
+
+        While a founding is under way, every voter is needed (PRODUCT section 3).
+        """
+        settled = [member for member in self.voters if not self.members[member].is_blank()]
+        if len(settled) < self.checker.quorum.size:
+            return list(self.voters)
+        return rng.sample(settled, self.checker.quorum.size)
+
+    def _stop_for_good(self, member: CoreMember) -> None:
+        member.crash(power=True)
+
+    def _all_serving(self, core: list[MemberId]) -> bool:
+        processes = [self.members[member].process for member in core]
+        return all(p is not None and p.peer is not None and p.peer.serving for p in processes)
+
+    def _require_agreement(self, core: list[MemberId]) -> None:
+        for member in core:
+            process = self.members[member].process
+            assert process is not None, "nothing crashes once the faults have stopped"
+            assert process.seen is not None, "it has served"
+            if process.seen.position != len(self.checker.ledger):
+                raise InvariantError(
+                    "L3",
+                    f"{process} stands at batch {process.seen.position} of "
+                    f"{len(self.checker.ledger)}, long after the last one was committed",
+                )
+
+    # --- the workload ----------------------------------------------------------------------------
+
+    def _submit_next(self) -> None:
+        wait_ms = self._work_rng.expovariate(1 / self.shape.submit_every_ms)
+        self.schedule.after(int(wait_ms * US_PER_MS) + 1, self._submit)
+
+    def _submit(self) -> None:
+        if self._idle:
+            return
+        rng = self._work_rng
+        for member in self.members.values():
+            process = member.process
+            if process is not None and process.peer is not None and process.peer.can_submit:
+                count = rng.choice((1, 1, 1, 2, 7))
+                self._submitted += 1
+                payload = b"%d " % self._submitted
+                payload += rng.randbytes(rng.randrange(self.shape.payload_bytes_max))
+                process.enter(lambda p=process, n=count, b=payload: p.submit(n, b))  # type: ignore[misc]
+                if not rng.randrange(8):
+                    self._tokens += 1
+                    process.enter(lambda p=process, t=self._tokens: p.confirm(t))  # type: ignore[misc]
+        self._submit_next()
+
+    # --- what members need of the run ------------------------------------------------------------
+
+    def next_life(self) -> int:
+        """A number for a life that begins."""
+        self._lives += 1
+        return self._lives
+
+    def make_peer(
+        self, member: MemberId, recovered: RecoveredState, rng: Random, trace: PeerTrace
+    ) -> Peer:
+        """The peer of a life that begins."""
+        shape = self.shape
+        config = EnsembleConfig(
+            me=member,
+            voters=self.voters,
+            observers=self.observers,
+            tick_ms=shape.tick_ms,
+            init_limit=shape.init_limit,
+            sync_limit=shape.sync_limit,
+        )
+        return self.peer_class(config, recovered, rng, trace)
+
+    def crash(self, member: CoreMember, *, power: bool) -> None:
+        """A member goes down, and comes back after a while if the faults have not stopped then."""
+        if member.process is None:
+            return
+        member.crash(power=power)
+        down_ms = self.crash_rng.random() ** 2 * self.shape.down_ms_max
+        self.schedule.after(int(down_ms * US_PER_MS) + 1, lambda: self._restart(member))
+
+    def _restart(self, member: CoreMember) -> None:
+        if self._faulty:
+            member.start()
+
+    def storage_failed(self, member: CoreMember, error: StorageError) -> None:
+        """The storage has given up (S9): the process ends, as the server's does."""
+        injector = member.process.disk.injector if member.process is not None else None
+        if injector is None:
+            raise InvariantError("X6", f"member {member.id}: {error}")
+        self.trace.record(member.host.name, f"storage failed: {error}")
+        self.crash(member, power=False)
+
+    def fault_happened(self, kind: str) -> None:
+        """A prepared fault has gone off."""
+        self.nemesis.note(kind)
+
+    def note_became(self, _member: CoreMember, news: fx.Became) -> None:
+        """Count elections."""
+        if news.state is PeerState.LEADING and news.serving:
+            self.elections += 1
+
+    def a_leader(self) -> CoreMember | None:
+        """The first member that leads, if one does."""
+        for member in self.members.values():
+            process = member.process
+            if (
+                process is not None
+                and process.peer is not None
+                and process.peer.state is PeerState.LEADING
+            ):
+                return member
+        return None
+
+
+def describe_message(payload: object) -> str:
+    """A message as the trace names it: equal messages give equal lines."""
+    if isinstance(payload, Propose):
+        return f"Propose {int(payload.first):x}+{payload.count} {payload.record[44:52].hex()}"
+    if isinstance(payload, Mark | bytes):
+        return describe_payload(payload)
+    return repr(payload)

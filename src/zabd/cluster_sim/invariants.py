@@ -1,0 +1,69 @@
+"""What must always hold, by the names of the published specifications, and how a breach is told.
+
+Each check has an id and a name. The ids group them: Z the protocol, A checks inside an action, D
+durability, R replicated state, S sessions, C what a client may observe, W watches, L liveness, X
+the simulator about itself.
+
+The names are those of ZooKeeper's TLA+ specifications (`Zab.tla`, `ZkV3_7_0.tla`) and of Ouyang et
+al., "Multi-Grained Specifications for Distributed System Model Checking and Verification" (EuroSys
+2025), where they have one.
+"""
+
+from typing import Final
+
+INVARIANTS: Final[dict[str, tuple[str, str]]] = {
+    "Z1": ("Integrity", "what is delivered was proposed, and a zxid has one content for ever"),
+    "Z2": ("TotalOrder", "all members deliver in one order"),
+    "Z4": ("PrefixConsistency", "of two committed histories the shorter is a prefix of the longer"),
+    "Z5": ("LocalPrimaryOrder", "what one leader broadcast is delivered in its order, gapless"),
+    "Z6": ("GlobalPrimaryOrder", "epochs never decrease along the delivered history"),
+    "Z7": ("PrimaryIntegrity", "after an epoch's first broadcast nothing of an older one commits"),
+    "Z8": ("Leadership", "an epoch has at most one established leader, in one incarnation"),
+    "Z9": ("LeaderLogCompleteness", "an established leader has every committed transaction"),
+    "Z10": ("CommittedLogDurability", "nothing committed is cut off or replaced"),
+    "Z11": ("ProcessConsistency", "a synchronised follower's history is its leader's"),
+    "Z13": ("ChosenForever", "what a quorum has acknowledged is in every later leader's history"),
+    "Z15": ("Quorums", "decisions count more than half of the voters, each once"),
+    "Z16": ("FreshEpoch", "a new epoch is greater than every promise of its quorum"),
+    "A2": ("ProposalConsistent", "a proposal follows the last one"),
+    "A3": ("CommitConsistent", "what counts as committed is committed"),
+    "A4": ("AckConsistent", "the ack of NEWLEADER comes before acks of proposals"),
+    "A5": ("MessageLegal", "no message reaches one who can never receive it"),
+    "D1": ("DurableBeforeAck", "an ack speaks of what is durable"),
+    "D2": ("DurableSelfAck", "a leader counts itself only for what is durable on its own disk"),
+    "D3": ("EpochBeforeAck", "an epoch is durable before it is promised"),
+    "D4": ("SyncOrder", "first the history, then the epoch, then the ack of NEWLEADER"),
+    "D5": ("ReportedIsDurable", "a vote speaks of what a restart would load"),
+    "D6": ("ReplyMeansChosen", "what a leader commits is durable on a quorum"),
+    "D7": ("FsyncErrorIsFatal", "a file is not used again after a failed write or sync"),
+    "D8": ("NoSilentLoss", "recovery drops nothing that was acknowledged"),
+    "D10": ("EpochMonotonic", "promises never decrease, over restarts"),
+    "D11": ("BootOK", "after a crash at any point a member starts again by itself"),
+    "R1": ("DigestAgreement", "members at one zxid have one state"),
+    "S1": ("EphemeralOwned", "an ephemeral's owner is an open session that lists it"),
+    "S2": ("EphemeralIffSession", "the close of a session removes all of its ephemerals"),
+    "S3": ("NothingAfterClose", "no transaction of a session follows its close"),
+    "C2": ("FifoClientOrder", "a session's operations are done and answered in order"),
+    "C3": ("SessionReads", "a session never reads what is older than what it saw or wrote"),
+    "C6": ("Sync", "a confirmed leader has everything committed before it was asked"),
+    "D12": ("AcknowledgedForever", "a write that was acknowledged to a client is there"),
+    "W1": ("WatchBeforeData", "the event of a change comes before any reply that reveals it"),
+    "L1": ("Progress", "once faults stop, a majority commits within the bound"),
+    "L5": ("ElectionsEnd", "elections and retries do not go on for ever"),
+    "L3": ("Convergence", "once faults stop, all reach the same position"),
+    "X6": ("NoException", "production code raises nothing that nobody expects"),
+}
+
+
+class InvariantError(Exception):
+    """A check did not hold: `id`, its `name`, and what was seen, as a sentence."""
+
+    def __init__(self, check: str, detail: str) -> None:
+        self.id = check
+        self.name, self.rule = INVARIANTS[check]
+        self.detail = detail
+        super().__init__(f"{check} {self.name} ({self.rule}): {detail}")
+
+    def __reduce__(self) -> tuple[type["InvariantError"], tuple[str, str]]:
+        # A run in another process comes back with its failure.
+        return (InvariantError, (self.id, self.detail))

@@ -1,0 +1,520 @@
+"""The checks of Zab and of durability, kept beside a run: they watch, and change nothing.
+
+The checker keeps what no member can see: the ledger (all transactions in the order of their first
+delivery anywhere), every proposal, each epoch's leader, and what each member's disk holds for
+certain. Histories are compared by chain value, which names everything before it, so each check of
+an order or a prefix is one comparison (INVARIANTS_AND_BUGS 1.2 and 1.3).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+from zabd.cluster_sim.disks import DiskImage
+from zabd.cluster_sim.invariants import InvariantError
+from zabd.model.ids import Epoch, LinkId, MemberId
+from zabd.model.zxid import Zxid
+from zabd.storage.epochs import EPOCHS, Epochs, decode_epochs
+from zabd.zab.config import RecoveredState
+from zabd.zab.effects import Append, Became, Phase
+from zabd.zab.log import (
+    CHAIN_OFFSET,
+    GENESIS,
+    GENESIS_CHAIN,
+    HEADER_SIZE,
+    RECORD_MAGIC,
+    Batch,
+    LogPosition,
+    RecordError,
+    follows,
+    last_zxid,
+    parse_header,
+)
+from zabd.zab.messages import (
+    Ack,
+    AckEpoch,
+    AckNewLeader,
+    FollowerInfo,
+    LeaderInfo,
+    Message,
+    NewLeader,
+    PeerState,
+)
+from zabd.zab.quorum import MajorityQuorum
+
+
+class Entry(NamedTuple):
+    """One batch of the ledger."""
+
+    first: Zxid
+    last: Zxid
+    chain: bytes
+
+
+class History:
+    """What a member has in memory: a committed base, and the ends of the batches after it."""
+
+    __slots__ = ("_ends", "base")
+
+    def __init__(self, base: LogPosition, batches: Sequence[Batch] = ()) -> None:
+        self.base = base
+        self._ends: dict[Zxid, bytes] = {batch.last: batch.position.chain for batch in batches}
+
+    @property
+    def last(self) -> LogPosition:
+        """Where it ends."""
+        if not self._ends:
+            return self.base
+        zxid = next(reversed(self._ends))
+        return LogPosition(zxid, self._ends[zxid])
+
+    def append(self, zxid: Zxid, chain: bytes) -> None:
+        """Take one batch more."""
+        self._ends[zxid] = chain
+
+    def truncate(self, zxid: Zxid) -> None:
+        """Drop what comes after `zxid`."""
+        while self._ends and next(reversed(self._ends)) > zxid:
+            self._ends.popitem()
+
+    def chain_at(self, zxid: Zxid) -> bytes | None:
+        """The chain value at a batch end after the base, or None."""
+        return self._ends.get(zxid)
+
+    def __contains__(self, position: object) -> bool:
+        assert isinstance(position, LogPosition)
+        if position.zxid <= self.base.zxid:
+            return True  # the base is committed, and what is committed is compared elsewhere
+        return self._ends.get(position.zxid) == position.chain
+
+
+class DurableLog:
+    """What a member's disk holds for certain, kept up from the completions of its syncs."""
+
+    __slots__ = ("_sound", "base", "image", "records")
+
+    def __init__(self, image: DiskImage) -> None:
+        self.image = image
+        self.base = GENESIS
+        self.records: dict[bytes, tuple[Zxid, bytes]] = {}  # chain: its last zxid, the one before
+        self._sound: set[bytes] = {GENESIS_CHAIN}  # chains whose whole past is durable
+        image.on_durable = self._synced
+
+    def _synced(self, _file: str, _offset: int, data: bytes) -> None:
+        start = data.find(RECORD_MAGIC)
+        while start >= 0:
+            try:
+                header = parse_header(data, start)
+            except RecordError:  # the magic within something else
+                start = data.find(RECORD_MAGIC, start + 1)
+                continue
+            end = start + HEADER_SIZE + header.length
+            if end <= len(data):
+                chain = data[start + CHAIN_OFFSET : start + HEADER_SIZE]
+                self.records[chain] = (last_zxid(header), header.previous)
+            start = data.find(RECORD_MAGIC, end)
+
+    def holds(self, position: LogPosition) -> bool:
+        """Whether the record that ends there, and every one before it, is durable."""
+        chain, walked = position.chain, []
+        if position.zxid <= self.base.zxid:
+            return True
+        while chain not in self._sound and chain != self.base.chain:
+            found = self.records.get(chain)
+            if found is None:
+                return False
+            walked.append(chain)
+            chain = found[1]
+        self._sound.update(walked)
+        return True
+
+    def truncate(self, zxid: Zxid) -> None:
+        """The member cut its log: what comes after is not there any more."""
+        for chain in [chain for chain, (last, _) in self.records.items() if last > zxid]:
+            del self.records[chain]
+            self._sound.discard(chain)
+
+    def restart_at(self, position: LogPosition) -> None:
+        """The member's state is now a snapshot that ends there."""
+        self.records.clear()
+        self._sound = {position.chain}
+        self.base = position
+
+    def adopt(self, found: RecoveredState) -> None:
+        """A restart found this; recovery hands out nothing that is not durable."""
+        self.restart_at(found.delivered)
+        before = found.delivered.chain
+        for batch in found.tail:
+            chain = batch.position.chain
+            self.records[chain] = (batch.last, before)
+            before = chain
+
+    def epochs(self) -> Epochs:
+        """The promises on the device."""
+        content = self.image.durable_content(EPOCHS)
+        return Epochs(0, 0) if content is None else decode_epochs(content)
+
+
+class Incarnation:
+    """One life of one member, as the checker sees it."""
+
+    def __init__(self, member: MemberId, number: int, recovered: RecoveredState) -> None:
+        self.member = member
+        self.number = number
+        self.history = History(recovered.delivered, recovered.tail)
+        self.position = 0  # how many entries of the ledger it has delivered
+        self.leads: Epoch | None = None
+        self.new_leader: NewLeader | None = None
+        self.infos: dict[LinkId, FollowerInfo] = {}
+        self.offered: dict[LinkId, Epoch] = {}
+        self.acked_new_leader: set[LinkId] = set()
+        self.confirming: dict[int, int] = {}
+
+    def __str__(self) -> str:
+        return f"member {self.member} (life {self.number})"
+
+
+class ZabChecker:
+    """Watches every member of one ensemble. Its methods raise InvariantError."""
+
+    def __init__(self, voters: Sequence[MemberId]) -> None:
+        self.quorum = MajorityQuorum(voters)
+        self.ledger: list[Entry] = []
+        self.durable: dict[MemberId, DurableLog] = {}
+        self.leaders: dict[Epoch, Incarnation] = {}
+        self._index: dict[bytes, int] = {}  # chain: its place in the ledger
+        self._proposed: dict[Zxid, bytes] = {}  # last zxid of a batch: its chain
+        self._broadcast_epoch: Epoch = 0  # the latest epoch whose leader has proposed anything
+        self._lives: dict[MemberId, int] = {}
+        self._vouched: dict[MemberId, LogPosition] = {}
+        self._promised: dict[MemberId, tuple[Epoch, Epoch]] = {}
+        self._acks: dict[Epoch, dict[MemberId, int]] = {}
+        self._chosen: dict[Epoch, LogPosition] = {}  # epoch: the last that its quorum has acked
+        self._named: dict[tuple[MemberId, Epoch], LogPosition] = {}
+
+    # --- a life begins ---------------------------------------------------------------------------
+
+    def watch_disk(self, member: MemberId, image: DiskImage) -> None:
+        """Keep up what this member's log device holds."""
+        self.durable[member] = DurableLog(image)
+
+    def recovered(self, member: MemberId, found: RecoveredState) -> Incarnation:
+        """A member has started: is everything it ever vouched for still there?"""
+        life = self._lives[member] = self._lives.get(member, 0) + 1
+        incarnation = Incarnation(member, life, found)
+        incarnation.position = self._place(incarnation, found.delivered, "recovers")
+        accepted, current = self._promised.get(member, (0, 0))
+        if found.accepted_epoch < accepted or found.current_epoch < current:
+            raise InvariantError(
+                "D10",
+                f"{incarnation} recovers epochs {found.accepted_epoch}/{found.current_epoch}, "
+                f"after it had promised {accepted}/{current}",
+            )
+        vouched = self._vouched.get(member, GENESIS)
+        if vouched not in incarnation.history:
+            raise InvariantError(
+                "D8",
+                f"{incarnation} recovers up to {incarnation.history.last.zxid!r}, after it had "
+                f"acknowledged {vouched.zxid!r}",
+            )
+        self.durable[member].adopt(found)
+        return incarnation
+
+    def _place(self, who: Incarnation, position: LogPosition, verb: str) -> int:
+        if position == GENESIS:
+            return 0
+        index = self._index.get(position.chain)
+        if index is None:
+            raise InvariantError(
+                "A3", f"{who} {verb} {position.zxid!r} as committed, which was never committed"
+            )
+        return index + 1
+
+    # --- history ---------------------------------------------------------------------------------
+
+    def appending(self, who: Incarnation, effect: Append, epoch: Epoch) -> None:
+        """A member takes a batch into its history; a leader proposes by that."""
+        header = parse_header(effect.record)
+        last = last_zxid(header)
+        chain = effect.record[CHAIN_OFFSET:HEADER_SIZE]
+        end = who.history.last
+        if header.previous != end.chain or not follows(header.first, end.zxid):
+            raise InvariantError("A2", f"{who} appends {header.first!r} after {end.zxid!r}")
+        if who.leads is not None and header.first.epoch == who.leads == epoch:
+            self._broadcast_epoch = max(self._broadcast_epoch, epoch)
+            if self._proposed.setdefault(last, chain) != chain:
+                raise InvariantError("Z1", f"{who} proposes another content for {last!r}")
+        elif self._proposed.get(last) != chain:
+            raise InvariantError("Z1", f"{who} appends {last!r}, which nobody proposed so")
+        who.history.append(last, chain)
+
+    def truncating(self, who: Incarnation, position: LogPosition) -> None:
+        """A member is about to cut its history back."""
+        if position not in who.history:
+            raise InvariantError("A2", f"{who} cuts to {position.zxid!r}, which it does not have")
+        for entry in reversed(self.ledger):
+            if entry.last <= position.zxid:
+                break
+            if LogPosition(entry.last, entry.chain) in who.history:
+                raise InvariantError(
+                    "Z10", f"{who} cuts to {position.zxid!r}, though {entry.last!r} is committed"
+                )
+        # From now on a crash may leave the history before or after the cut.
+        if self._vouched.get(who.member, GENESIS).zxid > position.zxid:
+            self._vouched[who.member] = position
+
+    def truncated(self, who: Incarnation, position: LogPosition, end: LogPosition) -> None:
+        """A member says that it has cut its history back; its log now ends at `end`."""
+        if end != position:
+            raise InvariantError(
+                "Z11", f"{who} was cut to {position.zxid!r}, but its log ends at {end.zxid!r}"
+            )
+        who.history.truncate(position.zxid)
+        self.durable[who.member].truncate(position.zxid)
+
+    def installing(self, who: Incarnation, position: LogPosition) -> None:
+        """A member is about to take its leader's snapshot in place of its history."""
+        if self.ledger and position.zxid < who.history.last.zxid:
+            for entry in reversed(self.ledger):
+                if entry.last <= position.zxid:
+                    break
+                if LogPosition(entry.last, entry.chain) in who.history:
+                    raise InvariantError(
+                        "Z10", f"{who} goes back to {position.zxid!r}, behind {entry.last!r}"
+                    )
+        if self._vouched.get(who.member, GENESIS).zxid > position.zxid:
+            self._vouched[who.member] = position
+
+    def installed(self, who: Incarnation, position: LogPosition) -> None:
+        """A member's state has become a snapshot from its leader."""
+        who.position = self._place(who, position, "installs")
+        who.history = History(position)
+        self.durable[who.member].restart_at(position)
+        self._vouched[who.member] = position
+
+    def delivered(self, who: Incarnation, batches: Sequence[Batch]) -> None:
+        """A member applies batches: the same ones, in the same order, as everybody."""
+        for batch in batches:
+            chain = batch.position.chain
+            if who.position < len(self.ledger):
+                entry = self.ledger[who.position]
+                if entry.chain != chain:
+                    self._out_of_line(who, batch, chain, entry)
+            else:
+                self._extend(who, batch, chain)
+            who.position += 1
+        if who.leads is not None:
+            self._require_quorum(who, batches[-1].position)
+
+    def _out_of_line(self, who: Incarnation, batch: Batch, chain: bytes, entry: Entry) -> NoReturn:
+        check = "Z2" if chain in self._index else "Z4"
+        raise InvariantError(
+            check, f"{who} delivers {batch.first!r} where others delivered {entry.first!r}"
+        )
+
+    def _extend(self, who: Incarnation, batch: Batch, chain: bytes) -> None:
+        before = self.ledger[-1].last if self.ledger else Zxid(0)
+        if self._proposed.get(batch.last) != chain:
+            raise InvariantError("Z1", f"{who} delivers {batch.last!r}, never proposed like that")
+        if chain in self._index:
+            raise InvariantError("Z2", f"{who} delivers {batch.last!r} for the second time")
+        if batch.first.epoch < before.epoch:
+            raise InvariantError("Z6", f"{who} delivers {batch.first!r} after {before!r}")
+        if not follows(batch.first, before):
+            raise InvariantError("Z5", f"{who} delivers {batch.first!r} after {before!r}")
+        if batch.first.epoch < self._broadcast_epoch:
+            raise InvariantError(
+                "Z7",
+                f"{who} delivers {batch.first!r} after epoch {self._broadcast_epoch} broadcast",
+            )
+        self._index[chain] = len(self.ledger)
+        self.ledger.append(Entry(batch.first, batch.last, chain))
+
+    def _require_quorum(self, who: Incarnation, position: LogPosition) -> None:
+        holders = [m for m, log in self.durable.items() if log.holds(position)]
+        if not self.quorum.contains(holders):
+            raise InvariantError(
+                "D6", f"{who} commits {position.zxid!r}, durable only on members {holders}"
+            )
+
+    # --- leadership ------------------------------------------------------------------------------
+
+    def became(self, who: Incarnation, news: Became) -> None:
+        """A member has changed its state or phase."""
+        if news.state is not PeerState.LEADING:
+            who.leads = None
+            return
+        if news.phase < Phase.SYNCHRONISATION:
+            return
+        if news.epoch in self.leaders and (
+            self.leaders[news.epoch] is not who or who.leads != news.epoch
+        ):
+            raise InvariantError(
+                "Z8", f"{who} leads epoch {news.epoch}, as {self.leaders[news.epoch]} did"
+            )
+        if who.leads != news.epoch:
+            self._established(who, news.epoch)
+
+    def _established(self, who: Incarnation, epoch: Epoch) -> None:
+        who.leads = epoch
+        self.leaders[epoch] = who
+        self._named[who.member, epoch] = who.history.last
+        # A leader that is established late, when others have gone on without it, cannot get its
+        # NEWLEADER acknowledged any more: later epochs are not its business (a legal near miss).
+        committed = self._last_before(epoch)
+        if committed not in who.history:
+            raise InvariantError(
+                "Z9",
+                f"{who} leads epoch {epoch} from {who.history.last.zxid!r} on, without "
+                f"{committed.zxid!r}, which is committed",
+            )
+        chosen = self._chosen.get(max((e for e in self._chosen if e < epoch), default=0), GENESIS)
+        if chosen not in who.history:
+            raise InvariantError(
+                "Z13", f"{who} leads epoch {epoch} without {chosen.zxid!r}, which was chosen"
+            )
+
+    def _last_before(self, epoch: Epoch) -> LogPosition:
+        """The end of what was committed under leaders of earlier epochs."""
+        for entry in reversed(self.ledger):
+            if entry.last.epoch < epoch:
+                return LogPosition(entry.last, entry.chain)
+        return GENESIS
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def received(self, who: Incarnation, link: LinkId, message: Message) -> None:
+        """A message reaches a member."""
+        match message:
+            case FollowerInfo():
+                who.infos[link] = message
+            case LeaderInfo(epoch):
+                who.offered[link] = epoch
+            case NewLeader(epoch, _, position):
+                who.new_leader = message
+                self._named[who.member, epoch] = position
+            case _:
+                pass
+
+    def sent(self, who: Incarnation, link: LinkId, message: Message) -> None:
+        """A member says something: may it, by what its disk holds?"""
+        match message:
+            case Ack(zxid):
+                self._acknowledged(who, link, zxid)
+            case AckNewLeader(epoch):
+                self._acknowledged_new_leader(who, link, epoch)
+            case AckEpoch(_, position):
+                self._require_reported(who, position)
+                self._promise(who, who.offered.get(link, 0), 0)
+            case LeaderInfo(epoch):
+                self._require_fresh(who, link, epoch)
+                self._promise(who, epoch, 0)
+            case FollowerInfo():
+                self._require_reported(who, message.position)
+            case _:
+                pass
+
+    def _acknowledged(self, who: Incarnation, link: LinkId, zxid: Zxid) -> None:
+        chain = who.history.chain_at(zxid)
+        position = LogPosition(zxid, chain) if chain is not None else who.history.base
+        if position.zxid < zxid or not self.durable[who.member].holds(position):
+            raise InvariantError("D1", f"{who} acks {zxid!r}, which a crash could still lose")
+        if link not in who.acked_new_leader:
+            raise InvariantError("A4", f"{who} acks {zxid!r} before the NEWLEADER of its link")
+        self._vouch(who, position)
+        if who.new_leader is not None:
+            self.voted(who, who.new_leader.epoch, position)
+
+    def _acknowledged_new_leader(self, who: Incarnation, link: LinkId, epoch: Epoch) -> None:
+        durable, named = self.durable[who.member], who.new_leader
+        if named is None or named.epoch != epoch:
+            raise InvariantError("A4", f"{who} acks the NEWLEADER of epoch {epoch}, never received")
+        if named.position not in who.history:
+            raise InvariantError("Z11", f"{who} acks a history that is not its leader's")
+        if not durable.holds(named.position):
+            raise InvariantError(
+                "D4", f"{who} acks NEWLEADER {epoch}, but {named.position.zxid!r} is not durable"
+            )
+        if durable.epochs().current < epoch:
+            raise InvariantError("D4", f"{who} acks NEWLEADER {epoch} before the epoch is durable")
+        who.acked_new_leader.add(link)
+        self._promise(who, epoch, epoch)
+        self._vouch(who, named.position)
+        self.voted(who, epoch, named.position)
+
+    def counted_itself(self, who: Incarnation, position: LogPosition) -> None:
+        """A leader hears that what it proposed is durable here, and counts itself (D2)."""
+        if position in who.history and not self.durable[who.member].holds(position):
+            raise InvariantError(
+                "D2", f"{who} counts itself for {position.zxid!r}, not yet durable"
+            )
+        if who.leads is not None:
+            self.voted(who, who.leads, position)
+
+    def voted(self, who: Incarnation, epoch: Epoch, position: LogPosition) -> None:
+        """A member counts for `position` under the leader of `epoch`; is it chosen now (Z13)?"""
+        acks = self._acks.setdefault(epoch, {})
+        acks[who.member] = max(acks.get(who.member, 0), position.zxid)
+        zxid = Zxid(self.quorum.acked(acks))
+        if epoch in self.leaders and zxid > self._chosen.get(epoch, GENESIS).zxid:
+            chain = self.leaders[epoch].history.chain_at(zxid)
+            if chain is not None:
+                self._chosen[epoch] = LogPosition(zxid, chain)
+
+    def _require_reported(self, who: Incarnation, position: LogPosition) -> None:
+        if position != who.history.last or not self.durable[who.member].holds(position):
+            raise InvariantError(
+                "D5", f"{who} reports {position.zxid!r}; its history is {who.history.last.zxid!r}"
+            )
+
+    def _require_fresh(self, who: Incarnation, link: LinkId, epoch: Epoch) -> None:
+        info = who.infos.get(link)
+        if info is not None and info.accepted_epoch > epoch:
+            raise InvariantError(
+                "Z16", f"{who} offers epoch {epoch} to one who promised {info.accepted_epoch}"
+            )
+
+    def _promise(self, who: Incarnation, accepted: Epoch, current: Epoch) -> None:
+        durable = self.durable[who.member].epochs()
+        if durable.accepted < accepted:
+            raise InvariantError(
+                "D3",
+                f"{who} promises epoch {accepted}, durable is {durable.accepted}",
+            )
+        before = self._promised.get(who.member, (0, 0))
+        self._promised[who.member] = (max(before[0], accepted), max(before[1], current))
+
+    def _vouch(self, who: Incarnation, position: LogPosition) -> None:
+        if position.zxid > self._vouched.get(who.member, GENESIS).zxid:
+            self._vouched[who.member] = position
+
+    # --- disks -----------------------------------------------------------------------------------
+
+    def epochs_durable(self, member: MemberId) -> None:
+        """The epoch file's name became durable: the history it stands for must be before (D4)."""
+        durable = self.durable[member]
+        current = durable.epochs().current
+        named = self._named.get((member, current))
+        if named is not None and not durable.holds(named):
+            raise InvariantError(
+                "D4", f"member {member} has epoch {current} durable before {named.zxid!r}"
+            )
+        leader = self.leaders.get(current)
+        if named is not None and leader is not None and leader.member == member:
+            self.voted(leader, current, named)  # its own ack of NEWLEADER
+
+    # --- confirmations ---------------------------------------------------------------------------
+
+    def asked(self, who: Incarnation, token: int) -> None:
+        """A leader is asked to prove that it leads."""
+        who.confirming[token] = len(self.ledger)
+
+    def confirmed(self, who: Incarnation, token: int) -> None:
+        """It has proved it: it must have everything that was committed when it was asked (C6)."""
+        length = who.confirming.pop(token)
+        if not length:
+            return
+        entry = self.ledger[length - 1]
+        if LogPosition(entry.last, entry.chain) not in who.history:
+            raise InvariantError(
+                "C6", f"{who} confirmed that it leads, without {entry.last!r} committed before"
+            )
