@@ -22,33 +22,41 @@ from zabd.znode_tree.znode import Znode, is_session
 
 
 class PendingZnode:
-    """One path as the txns in flight leave it; it has of a Znode what the checks look at."""
+    """A znode as the txns in flight leave it; it has of a Znode what the checks look at."""
 
-    __slots__ = ("acl", "aversion", "child_count", "created", "live", "mtime", "owner", "version")
+    __slots__ = ("acl", "aversion", "child_count", "created", "mtime", "owner", "version")
 
-    version: int
-    aversion: int
-    created: int
-    child_count: int
-    acl: tuple[Acl, ...]
-    owner: int
-    mtime: int
+    def __init__(
+        self,
+        version: int,
+        aversion: int,
+        created: int,
+        child_count: int,
+        acl: tuple[Acl, ...],
+        owner: int,
+        mtime: int,
+    ) -> None:
+        self.version = version
+        self.aversion = aversion
+        self.created = created
+        self.child_count = child_count
+        self.acl = acl
+        self.owner = owner
+        self.mtime = mtime
 
-    def __init__(self, view: ZnodeView) -> None:
-        self.live = True
-        self.version = view.version
-        self.aversion = view.aversion
-        self.created = view.created
-        self.child_count = view.child_count
-        self.acl = view.acl
-        self.owner = view.owner
-        self.mtime = view.mtime
+
+class PendingAbsence:
+    """A path at which the txns in flight leave nothing. One object for each deletion, see O2."""
+
+    __slots__ = ()
+    owner = 0
 
 
 ZnodeView: TypeAlias = Znode | PendingZnode
 
+_Pending: TypeAlias = PendingZnode | PendingAbsence
 
-_Step: TypeAlias = tuple[int, str, PendingZnode, PendingZnode | None]
+_Step: TypeAlias = tuple[int, str, _Pending, _Pending | None]
 # (zxid, path, what it is from then on, what was pending there before)
 
 
@@ -59,7 +67,7 @@ class Outstanding:
 
     def __init__(self, tree: ZnodeTree) -> None:
         self._tree = tree
-        self._by_path: dict[str, PendingZnode] = {}
+        self._by_path: dict[str, _Pending] = {}
         self._by_owner: dict[int, dict[str, None]] = {}
         self._steps: deque[_Step] = deque()
         # Sessions that are being opened or closed, each with the zxid at which the tree will know.
@@ -74,9 +82,26 @@ class Outstanding:
         pending = self._by_path.get(path)
         if pending is None:
             return self._tree.nodes.get(path)
-        return pending if pending.live else None
+        return pending if isinstance(pending, PendingZnode) else None
 
-    def put(self, zxid: int, path: str, pending: PendingZnode) -> None:
+    def amend(self, zxid: int, path: str, view: ZnodeView) -> PendingZnode:
+        """`path` will be like `view` after `zxid`, but for what the caller changes in the answer.
+
+        The owner must stay, because ephemerals are listed by it.
+        """
+        pending = PendingZnode(
+            view.version,
+            view.aversion,
+            view.created,
+            view.child_count,
+            view.acl,
+            view.owner,
+            view.mtime,
+        )
+        self.put(zxid, path, pending)
+        return pending
+
+    def put(self, zxid: int, path: str, pending: _Pending) -> None:
         """`path` will be like this after `zxid`."""
         previous = self._by_path.get(path)
         self._steps.append((zxid, path, pending, previous))
@@ -139,11 +164,11 @@ class Outstanding:
         view = self.view(path)
         return view.owner if view is not None else 0
 
-    def _index(self, path: str, now: PendingZnode | None, before: PendingZnode | None) -> None:
+    def _index(self, path: str, now: _Pending | None, before: _Pending | None) -> None:
         if before is not None and is_session(before.owner):
             paths = self._by_owner.get(before.owner, {})
             paths.pop(path, None)
             if not paths:
                 self._by_owner.pop(before.owner, None)
-        if now is not None and now.live and is_session(now.owner):
+        if now is not None and is_session(now.owner):
             self._by_owner.setdefault(now.owner, {})[path] = None

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from zabd.model.acl import Acl, Perms
+from zabd.model.acl import Perms
 from zabd.model.errors import (
     BadArgumentsError,
     BadVersionError,
@@ -61,13 +61,12 @@ from zabd.model.paths import (
 )
 from zabd.znode_tree import txns
 from zabd.znode_tree.kinds import CreateOp, is_sequential, owner_wanted
-from zabd.znode_tree.outstanding import Outstanding, PendingZnode, ZnodeView
+from zabd.znode_tree.outstanding import Outstanding, PendingAbsence, PendingZnode, ZnodeView
 from zabd.znode_tree.permissions import Identities, allowed, expand_acl
 from zabd.znode_tree.tree import ZnodeTree
 from zabd.znode_tree.txns import Txn
 from zabd.znode_tree.znode import (
     CONTAINER_OWNER,
-    Znode,
     is_session,
     next_version,
     ttl_of,
@@ -177,10 +176,11 @@ class Preparer:
         if parent.owner and is_session(parent.owner):
             raise NoChildrenForEphemeralsError
 
-        above = self._amend(request, parent_path, parent)
+        above = self._outstanding.amend(request.zxid, parent_path, parent)
         above.created += 1
         above.child_count += 1
-        self._outstanding.put(request.zxid, path, _newborn(request, acl, owner))
+        newborn = PendingZnode(0, 0, 0, 0, acl, owner, request.time_ms)
+        self._outstanding.put(request.zxid, path, newborn)
         return txns.create(path, op.data, acl, owner, above.created)
 
     def _sequential(self, path: str, parent: ZnodeView) -> str:
@@ -199,7 +199,7 @@ class Preparer:
         _require_version(view.version, op.version)
         if view.child_count:
             raise NotEmptyError
-        self._remove(request, op.path, view)
+        self._remove(request, op.path)
         return txns.delete(op.path)
 
     def _set_data(self, request: _Request, op: SetData) -> Txn:
@@ -207,7 +207,7 @@ class Preparer:
         view = self._require_node(op.path)
         self._permit(request, view, Perms.WRITE)
         _require_version(view.version, op.version)
-        pending = self._amend(request, op.path, view)
+        pending = self._outstanding.amend(request.zxid, op.path, view)
         pending.version = next_version(view.version)
         pending.mtime = request.time_ms
         return txns.set_data(op.path, op.data, pending.version)
@@ -219,7 +219,7 @@ class Preparer:
         view = self._view(op.path)
         self._permit(request, view, Perms.ADMIN)
         _require_version(view.aversion, op.version)
-        pending = self._amend(request, op.path, view)
+        pending = self._outstanding.amend(request.zxid, op.path, view)
         pending.acl = acl
         pending.aversion = next_version(view.aversion)
         return txns.set_acl(op.path, acl, pending.aversion)
@@ -242,7 +242,7 @@ class Preparer:
         ttl_ms = ttl_of(view.owner)
         if view.owner != CONTAINER_OWNER and not 0 < ttl_ms < request.time_ms - view.mtime:
             raise BadVersionError
-        self._remove(request, op.path, view)
+        self._remove(request, op.path)
         return txns.container_delete(op.path)
 
     # Multi: all or nothing.
@@ -273,7 +273,7 @@ class Preparer:
         self._require_session(request)
         paths = self._outstanding.ephemerals_of(request.session_id)
         for path in paths:
-            self._remove(request, path, self._view(path))
+            self._remove(request, path)
         self._outstanding.close_session(request.zxid, request.session_id)
         return txns.close_session(paths)
 
@@ -301,17 +301,11 @@ class Preparer:
         if not allowed(view.acl, perms, request.identities) and not self._options.skip_acl:
             raise NoAuthError
 
-    def _amend(self, request: _Request, path: str, view: ZnodeView) -> PendingZnode:
-        pending = PendingZnode(view)
-        self._outstanding.put(request.zxid, path, pending)
-        return pending
-
-    def _remove(self, request: _Request, path: str, view: ZnodeView) -> None:
-        gone = PendingZnode(view)
-        gone.live = False
-        self._outstanding.put(request.zxid, path, gone)
+    def _remove(self, request: _Request, path: str) -> None:
+        self._outstanding.put(request.zxid, path, PendingAbsence())
         parent_path = _parent_of(path)
-        self._amend(request, parent_path, self._view(parent_path)).child_count -= 1
+        parent = self._view(parent_path)
+        self._outstanding.amend(request.zxid, parent_path, parent).child_count -= 1
 
     _handlers: ClassVar[dict[type, _Handler]] = {
         Create: _create,
@@ -331,11 +325,6 @@ class Preparer:
 
 def _unknown(_preparer: Preparer, _request: _Request, _op: Op) -> Txn:
     raise UnimplementedError
-
-
-def _newborn(request: _Request, acl: tuple[Acl, ...], owner: int) -> PendingZnode:
-    now = request.time_ms
-    return PendingZnode(Znode(None, acl, 0, 0, 0, now, now, 0, 0, 0, owner))
 
 
 def _parent_of(path: str) -> str:
