@@ -1,6 +1,8 @@
 """What several of the room's tests need: a loop to run on, ports, configurations, a trace."""
 
 import asyncio
+import importlib
+import importlib.util
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
@@ -12,14 +14,24 @@ from zabd.server.zoo_cfg import Member
 PATIENCE_S = 10.0
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
-    """Run one test on a loop of its own; it fails rather than hang."""
+def _loops() -> list[Callable[[], asyncio.AbstractEventLoop]]:
+    """The loops of this machine: a member runs unchanged on each."""
+    loops: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop]
+    if importlib.util.find_spec("uvloop") is not None:
+        loops.append(importlib.import_module("uvloop").new_event_loop)
+    return loops
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run one test on a new loop of each kind; it fails rather than hang."""
 
     async def bounded() -> None:
         async with asyncio.timeout(2 * PATIENCE_S):
-            await test
+            await test()
 
-    asyncio.run(bounded())
+    for new_loop in _loops():
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(bounded())
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -71,7 +71,7 @@ def test_every_member_hears_every_other() -> None:
 
             assert [sorted(n.sender for n in end.heard) for end in ends] == [[2, 3], [1, 3], [1, 2]]
 
-    run(scenario())
+    run(scenario)
 
 
 def test_the_newest_notification_waits_for_a_member_that_is_not_up() -> None:
@@ -88,7 +88,7 @@ def test_the_newest_notification_waits_for_a_member_that_is_not_up() -> None:
 
             assert first.heard == [vote(2, 5)]
 
-    run(scenario())
+    run(scenario)
 
 
 def test_a_member_that_is_heard_is_dialled_at_once() -> None:
@@ -107,7 +107,7 @@ def test_a_member_that_is_heard_is_dialled_at_once() -> None:
 
             assert first.heard == [vote(2)]
 
-    run(scenario())
+    run(scenario)
 
 
 def test_a_restarted_member_is_reached_again() -> None:
@@ -129,7 +129,7 @@ def test_a_restarted_member_is_reached_again() -> None:
             again.channel.close()
             await until(lambda: not again.channel._receivers)
 
-    run(scenario())
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_only_notifications_of_members_are_heard(noise: bytes) -> None:
             assert first.heard == [vote(2)]
             assert len(first.trail.of("election_link_dropped")) == 1
 
-    run(scenario())
+    run(scenario)
 
 
 def test_connections_to_the_election_port_are_bounded() -> None:
@@ -184,4 +184,4 @@ def test_connections_to_the_election_port_are_bounded() -> None:
             second.channel.notify(1, vote(2))
             await until(lambda: first.heard)
 
-    run(scenario())
+    run(scenario)

@@ -111,7 +111,7 @@ def test_messages_arrive_in_order_both_ways() -> None:
             assert learner.messages == sent
             assert leader.messages == [Ack(Zxid.of(1, 1))]
 
-    run(scenario())
+    run(scenario)
 
 
 def test_the_end_of_a_process_is_noticed_at_once() -> None:
@@ -126,7 +126,7 @@ def test_the_end_of_a_process_is_noticed_at_once() -> None:
 
             assert leader.owner.lost == [at_leader]
 
-    run(scenario())
+    run(scenario)
 
 
 def test_what_was_sent_before_a_hang_up_arrives() -> None:
@@ -145,7 +145,7 @@ def test_what_was_sent_before_a_hang_up_arrives() -> None:
             assert learner.owner.lost == [at_learner]
             assert leader.owner.lost == [at_leader]
 
-    run(scenario())
+    run(scenario)
 
 
 def test_a_dial_that_fails_says_so_once() -> None:
@@ -162,7 +162,7 @@ def test_a_dial_that_fails_says_so_once() -> None:
             assert learner.owner.failed == [1]
             assert learner.owner.dialled_links == []
 
-    run(scenario())
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_noise_costs_only_its_own_link(noise: bytes) -> None:
             assert at_leader not in leader.owner.lost
             assert leader.owner.received == []
 
-    run(scenario())
+    run(scenario)
 
 
 def test_a_caller_that_says_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ def test_a_caller_that_says_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) 
 
             assert len(leader.channel._links) == 1
 
-    run(scenario())
+    run(scenario)
 
 
 def test_strangers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_strangers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             for _, writer in strangers:
                 writer.close()
 
-    run(scenario())
+    run(scenario)
 
 
 def test_a_peer_that_takes_nothing_is_dropped_at_the_limit(
@@ -255,7 +255,7 @@ def test_a_peer_that_takes_nothing_is_dropped_at_the_limit(
             assert leader.owner.lost == [at_leader]
             assert "has not taken" in str(leader.trail.of("link_dropped")[0]["why"])
 
-    run(scenario())
+    run(scenario)
 
 
 def test_a_peer_that_stops_reading_is_dropped_in_time() -> None:
@@ -276,7 +276,7 @@ def test_a_peer_that_stops_reading_is_dropped_in_time() -> None:
 
             assert "took nothing" in str(leader.trail.of("link_dropped")[0]["why"])
 
-    run(scenario())
+    run(scenario)
 
 
 def test_a_stream_waits_for_room_and_goes_on() -> None:
@@ -311,7 +311,7 @@ def test_a_stream_waits_for_room_and_goes_on() -> None:
             assert waiting < 100
             assert most_buffered < 2 * peer_link.PEER_HIGH_WATER_BYTES
 
-    run(scenario())
+    run(scenario)
 
 
 def test_small_frames_leave_at_once() -> None:
@@ -328,4 +328,4 @@ def test_small_frames_leave_at_once() -> None:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
-    run(scenario())
+    run(scenario)
