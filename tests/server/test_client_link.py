@@ -22,7 +22,6 @@ class Owner:
         self.opened: list[str] = []
         self.received: list[bytes] = []
         self.closed: list[ConnectionId] = []
-        self.sessions: set[ConnectionId] = set()
         self.respond: Callable[[ConnectionId, bytes], None] = lambda _connection, _data: None
         self.welcome = True
 
@@ -36,9 +35,6 @@ class Owner:
 
     def client_closed(self, connection: ConnectionId) -> None:
         self.closed.append(connection)
-
-    def has_session(self, connection: ConnectionId) -> bool:
-        return connection in self.sessions
 
     def write(self, connection: ConnectionId, data: bytes, *, finish: bool = False) -> None:
         link = self.channel.link(connection)
@@ -216,30 +212,6 @@ def test_a_member_that_does_not_serve_sends_clients_away() -> None:
             assert await is_closed(reader)
             assert owner.closed == []
             writer.close()
-
-    run(scenario)
-
-
-def test_a_connection_without_a_session_is_closed_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Half a handshake, sent slowly, must not hold a place for ever (P2)."""
-    monkeypatch.setattr(client_link, "SESSIONLESS_MS", 50)
-
-    async def scenario() -> None:
-        async with listening() as (owner, channel, trail):
-            idle = await connect(channel)
-            busy = await connect(channel)
-            busy[1].write(b"session")
-            await until(lambda: owner.received)
-            owner.sessions.add(2)
-
-            assert await is_closed(idle[0])
-            assert owner.closed == [1]
-            assert [link.id for link in channel.links()] == [2]
-            assert "no session" in str(trail.of("client_dropped")[0]["why"])
-            for _, writer in (idle, busy):
-                writer.close()
 
     run(scenario)
 

@@ -20,7 +20,7 @@ def logged(event: str, fields: dict[str, object], *, as_json: bool = False) -> s
     """The line of one event, by a member that stands somewhere."""
     stream = io.StringIO()
     log = EventLog(stream, StoppedClock(), member=3, as_json=as_json)
-    log.stand(state="leading", epoch=4, zxid=17)
+    log.standing = lambda: {"state": "leading", "epoch": 4, "zxid": 17}
     log.trace(event, fields)
     return stream.getvalue()
 

@@ -6,13 +6,11 @@ Invariants
         all the same, its watch events, is bounded in bytes and in time (FAULTS P18, P20).
     K3  An answer before a close is delivered: the end that is being closed still takes and forgets
         what the client sends, since a kernel that has unread bytes would reset the connection.
-    K4  A connection that opens no session is closed after SESSIONLESS_MS (FAULTS P2).
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from zabd.model.ids import ConnectionId
 from zabd.server.config import ServerConfig
@@ -26,7 +24,6 @@ OUTPUT_BYTES_MAX: Final = 16 * 2**20
 OUTPUT_HIGH_WATER_BYTES: Final = 256 * 2**10
 """Above this the client is not read until it has taken what it asked for."""
 
-SESSIONLESS_MS: Final = 10_000
 LINGER_MS: Final = 1_000
 """How long a client may take to notice the end of its connection."""
 
@@ -46,10 +43,6 @@ class ClientOwner(Protocol):
         """The connection is gone; not called for one that was sent away or finished."""
         ...
 
-    def has_session(self, connection: ConnectionId) -> bool:
-        """Whether a session is open on it, or being opened."""
-        ...
-
 
 class ClientLink(asyncio.Protocol):
     """One client connection."""
@@ -63,7 +56,6 @@ class ClientLink(asyncio.Protocol):
         "_timer",
         "_transport",
         "address",
-        "deadline",
         "host",
         "id",
         "timeout_ms",
@@ -73,7 +65,6 @@ class ClientLink(asyncio.Protocol):
         self.id = connection
         self.host = ""
         self.address = ""  # host:port, for people
-        self.deadline = 0.0  # by when a session has to be open
         self.timeout_ms = channel.timeout_ms_max  # how long the client may leave output unread
         self._channel = channel
         self._transport: asyncio.Transport | None = None
@@ -87,7 +78,7 @@ class ClientLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, unless there are too many already."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         self.address = peer_name(transport)
         self.host = self.address.rpartition(":")[0]
@@ -231,9 +222,6 @@ class ClientChannel:
         self._links: dict[ConnectionId, ClientLink] = {}
         self._per_host: dict[str, int] = {}
         self._next = 1
-        # In order of their deadlines, since all have the same time; one timer serves them all.
-        self._sessionless: deque[ClientLink] = deque()
-        self._sweep_timer: Handle | None = None
 
     async def listen(self) -> None:
         """Accept clients; OSError if the port is taken."""
@@ -254,8 +242,6 @@ class ClientChannel:
         """Stop listening and close every connection."""
         if self._listener is not None:
             self._listener.close()
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
         for link in list(self._links.values()):
             link.drop("this member stops")
 
@@ -290,7 +276,6 @@ class ClientChannel:
             return False
         self._links[link.id] = link
         self._per_host[link.host] = here + 1
-        self._expect_session(link)
         if self.owner.client_opened(link.id, link.address):
             return True
         self.lost(link)
@@ -307,20 +292,3 @@ class ClientChannel:
     def _accepted(self) -> ClientLink:
         self._next += 1
         return ClientLink(self, self._next - 1)
-
-    def _expect_session(self, link: ClientLink) -> None:
-        link.deadline = self._loop.time() + SESSIONLESS_MS / 1000
-        self._sessionless.append(link)
-        if self._sweep_timer is None:
-            self._sweep_timer = self._loop.call_at(link.deadline, self._sweep)
-
-    def _sweep(self) -> None:
-        """Close what has opened no session in its time (K4)."""
-        self._sweep_timer = None
-        now = self._loop.time()
-        while self._sessionless and self._sessionless[0].deadline <= now:
-            link = self._sessionless.popleft()
-            if link.id in self._links and not self.owner.has_session(link.id):
-                link.drop("it opened no session")
-        if self._sessionless:
-            self._sweep_timer = self._loop.call_at(self._sessionless[0].deadline, self._sweep)

@@ -11,7 +11,7 @@ Invariants
 
 import asyncio
 import random
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from zabd.model.errors import RemoteProtocolError
 from zabd.model.ids import MemberId
@@ -120,7 +120,7 @@ class _Receiver(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         tune(transport, self._channel.silence_ms)
         if not self._channel.opened(self):
@@ -192,7 +192,7 @@ class _Sender(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         tune(transport, self._silence_ms)
         self._transport = transport
         self._pause_ms = PAUSE_MS_MIN

@@ -26,11 +26,8 @@ class EventLog:
         self._clock = clock
         self._member = member
         self._render = _json_line if as_json else _logfmt_line
-        self._standing: dict[str, object] = {}
-
-    def stand(self, *, state: str, epoch: int, zxid: object) -> None:
-        """Set what every later line says about this member."""
-        self._standing = {"state": state, "epoch": epoch, "zxid": zxid}
+        self.standing: Callable[[], Mapping[str, object]] = dict
+        """Asked for the state, epoch and zxid of each line."""
 
     def trace(self, event: str, fields: Mapping[str, object]) -> None:
         """One event with its fields; `level` among them is info unless said."""
@@ -39,7 +36,7 @@ class EventLog:
             "level": "info",
             "event": event,
             "member": self._member,
-            **self._standing,
+            **self.standing(),
             **fields,
         }
         self._stream.write(self._render(values) + "\n")

@@ -11,7 +11,7 @@ Invariants
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from zabd.model.errors import RemoteProtocolError
 from zabd.model.ids import LinkId, MemberId
@@ -79,7 +79,7 @@ class PeerLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; an accepted link has to say soon who it is."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         transport.set_write_buffer_limits(high=PEER_HIGH_WATER_BYTES)
         tune(transport, self._channel.silence_ms)

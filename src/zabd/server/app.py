@@ -1,0 +1,258 @@
+"""One member of an ensemble as a program: opened, recovered, driven, and stopped in order.
+
+`Server` runs unchanged on asyncio's loop, on uvloop and in the simulator. What it needs of the
+world comes in: disks, clock, identity, chance, and a trace.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, runtime_checkable
+
+from zabd.model.errors import ConfigError, StorageError
+from zabd.model.zxid import Zxid
+from zabd.replica import Replica, ReplicaConfig
+from zabd.replica.rebuild import TreeBuilder
+from zabd.server.clock import Clock
+from zabd.server.config import ServerConfig
+from zabd.server.driver import Driver
+from zabd.server.four_letter import answer
+from zabd.server.identity import Identity
+from zabd.server.logging import Trace
+from zabd.server.loop import Loop
+from zabd.server.report import MemberReport
+from zabd.storage import Recovered, Storage, StorageConfig
+from zabd.storage.disk import Disk
+from zabd.zab.config import EnsembleConfig, RecoveredState
+
+Post = Callable[[Callable[[], None]], None]
+DiskFactory = Callable[[str, Post], Disk]
+"""Opens the directory of this name; outcomes come back through the `Post`."""
+
+
+@runtime_checkable
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class CannotListenError(ConfigError):
+    """A port is taken, or an address is not this machine's."""
+
+
+class Server:
+    """One member.
+
+    Start it once; `serve` then waits for its end. A server that has stopped is not started again.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        disk_factory: DiskFactory,
+        clock: Clock,
+        identity: Identity,
+        rng: random.Random,
+        trace: Trace = lambda _event, _fields: None,
+    ) -> None:
+        self.config = config
+        self._disk_factory = disk_factory
+        self._clock = clock
+        self._identity = identity
+        self._rng = rng
+        self._trace = trace
+        self._disks: list[Disk] = []
+        self._storage: Storage | None = None
+        self._driver: Driver | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Recover, listen, and take part in the ensemble.
+
+        Raises:
+            StorageError: the directory cannot be used; the sentence says why and what to do.
+            CannotListenError: a port is taken.
+        """
+        loop: Loop = asyncio.get_running_loop()
+        self._ended = loop.create_future()
+        try:
+            storage = self._open_storage(loop)
+            builder = TreeBuilder()
+            recovered = await self._recover(loop, storage, builder)
+            driver = Driver(loop, self.config, storage, self._rng, self._trace, self._fail)
+            self._driver = driver
+            await self._listen(driver)
+            driver.start(self._make_replica(recovered, builder))
+        except BaseException:
+            self._close_everything()
+            raise
+        report = MemberReport(self.config, driver, storage, self._clock, self._identity)
+        driver.answer_word = lambda word: answer(word, report)
+        self._trace("started", {"client_port": driver.clients.port, "pid": self._identity.pid})
+
+    async def serve(self) -> None:
+        """Wait until the member stops; raises what made it stop if that was not `stop`."""
+        assert self._ended is not None, "start comes first"
+        await asyncio.shield(self._ended)
+
+    async def stop(self) -> None:
+        """Leave in order: peers are told at once, everything asked of the disk is finished."""
+        if self._stopping or self._ended is None or self._ended.done():
+            return
+        self._stopping = True
+        self._trace("stopping", {})
+        assert self._driver is not None
+        assert self._storage is not None
+        self._driver.stop()
+        closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._storage.on_failure = lambda error: _settle(closed, error)
+        self._storage.close(lambda: _settle(closed, None))
+        try:
+            await closed
+        except StorageError as error:  # what was acknowledged is durable all the same
+            self._trace("stop_not_in_order", {"level": "warning", "why": str(error)})
+        self._close_everything()
+        self._trace("stopped", {})
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    @property
+    def driver(self) -> Driver:
+        """What drives the replica, for tests and the simulator; not before `start`."""
+        assert self._driver is not None, "start comes first"
+        return self._driver
+
+    @property
+    def standing(self) -> Mapping[str, object]:
+        """State, epoch and zxid, for log lines; empty before `start`."""
+        driver = self._driver
+        if driver is None or not driver.started:
+            return {}
+        replica = driver.replica
+        return {
+            "state": replica.peer.state.name.lower(),
+            "epoch": replica.peer.epoch,
+            "zxid": Zxid(replica.tree.zxid),
+        }
+
+    # The steps of a start.
+
+    def _open_storage(self, loop: Loop) -> Storage:
+        config = self.config
+        data = self._open_disk(loop, config.data_dir)
+        log = data if config.log_dir is None else self._open_disk(loop, config.log_dir)
+        self._storage = Storage(
+            data,
+            log,
+            StorageConfig(snapshots_kept=config.snapshots_kept),
+            lambda: int(loop.time() * 1000),
+            self._trace,
+        )
+        return self._storage
+
+    def _open_disk(self, loop: Loop, root: str) -> Disk:
+        def post(callback: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(callback)
+
+        disk = self._disk_factory(root, post)
+        self._disks.append(disk)
+        return disk
+
+    async def _recover(self, loop: Loop, storage: Storage, builder: TreeBuilder) -> Recovered:
+        outcome: asyncio.Future[Recovered] = loop.create_future()
+
+        def recovered(result: Recovered | StorageError) -> None:
+            if isinstance(result, StorageError):
+                outcome.set_exception(result)
+            else:
+                outcome.set_result(result)
+
+        began_s = loop.time()
+        storage.recover(builder, self.config.member_id, None, recovered)
+        result = await outcome
+        self._trace(
+            "recovered",
+            {
+                "ms": int((loop.time() - began_s) * 1000),
+                "delivered": result.delivered.zxid,
+                "znodes": len(builder.tree.nodes),
+                "tail": len(result.tail),
+                "empty": result.empty,
+            },
+        )
+        return result
+
+    async def _listen(self, driver: Driver) -> None:
+        config, me = self.config, self.config.me
+        if not config.standalone:
+            host = "*" if config.quorum_on_all_addresses else me.host
+            await _bind(driver.quorum.listen(), f"the quorum port {host}:{me.quorum_port}")
+            await _bind(driver.election.listen(), f"the election port {host}:{me.election_port}")
+        client = f"{config.client_host or '*'}:{config.client_port}"
+        await _bind(driver.clients.listen(), f"the client port {client}")
+
+    def _make_replica(self, recovered: Recovered, builder: TreeBuilder) -> Replica:
+        config = self.config
+        replica_config = ReplicaConfig(
+            ensemble=EnsembleConfig(
+                me=config.member_id,
+                voters=config.voters,
+                observers=config.observers,
+                tick_ms=config.tick_ms,
+                init_limit=config.init_limit,
+                sync_limit=config.sync_limit,
+                new_cluster=config.new_cluster,
+            ),
+            min_session_timeout_ms=config.session_timeout_ms_min,
+            max_session_timeout_ms=config.session_timeout_ms_max,
+            request_bytes_max=config.request_bytes_max,
+            snapshot_every_txns=config.snapshot_txns,
+            super_digest=config.super_digest,
+            skip_acl=config.skip_acl,
+            outstanding_max=config.outstanding_max,
+            config_text="" if config.standalone else config.membership(),
+        )
+        state = RecoveredState(
+            recovered.accepted_epoch,
+            recovered.current_epoch,
+            recovered.cluster_id,
+            recovered.delivered,
+            recovered.tail,
+        )
+        return Replica(replica_config, state, builder.tree, self._rng, self._clock, self._trace)
+
+    # The end.
+
+    def _fail(self, error: Exception) -> None:
+        self._trace("failed", {"level": "error", "why": str(error) or repr(error)})
+        self._close_everything()
+        assert self._ended is not None
+        if not self._ended.done():
+            self._ended.set_exception(error)
+            self._ended.exception()  # whoever serves hears of it; nobody else has to
+
+    def _close_everything(self) -> None:
+        if self._driver is not None:
+            self._driver.stop()
+        disks, self._disks = self._disks, []
+        for disk in disks:
+            if isinstance(disk, _Closable):
+                disk.close()
+
+
+async def _bind(listening: Awaitable[None], what: str) -> None:
+    try:
+        await listening
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CannotListenError(f"cannot listen on {what}: {reason}") from error
+
+
+def _settle(future: asyncio.Future[None], error: StorageError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
