@@ -5,12 +5,14 @@ until old ones go, an installed snapshot, a clean stop, a second life. Rows F17,
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import pytest
 from tests.storage.crash_disk import CrashDisk
-from tests.storage.members import History, Member, Tree, last_of, zxids
+from tests.storage.members import History, Member, Tree, encode_tree, last_of, zxids
 
+from zabd.model import Zxid
 from zabd.storage import Recovered
 from zabd.storage.disk import Sync, SyncDir
 
@@ -62,6 +64,8 @@ class Life:
             *[lambda: self.append(2)] * 2,
             lambda: self.snapshot(14),
             lambda: self.append(2),
+            lambda: self.rush(3),
+            lambda: self.rush(2),
             lambda: self.promise(3, 2),
             lambda: self.install(4),
             lambda: self.promise(3, 3),
@@ -107,6 +111,28 @@ class Life:
         if self.member.install(batches) is None:
             self.history = elsewhere
             self._settle()
+
+    def rush(self, count: int) -> None:
+        """Everything at once: appends, a snapshot, the epochs, more appends."""
+        storage, epochs = self.member.storage, self.ledger.epochs_sure
+        settled = list(self.history.batches)
+        writer = storage.snapshot_writer(self.history.end)
+        writer.write(encode_tree(settled), lambda: None)
+        self.submit(count)
+        writer.finish(lambda _error: None)
+        storage.persist_epochs(*epochs, None, lambda: None)
+        self.submit(count)
+        self.member.run()
+
+    def submit(self, count: int) -> None:
+        for _ in range(count):
+            batch = self.history.next(self.ledger.epochs_sure[1], size_bytes=120)
+            self.ledger.hoped = last_of(self.history.batches)
+            acked = partial(self._acked, int(batch.last))
+            self.member.storage.append(batch.record, Zxid(0), acked)
+
+    def _acked(self, zxid: int) -> None:
+        self.ledger.sure = [*self.ledger.sure, zxid]
 
     def snapshot(self, index: int) -> None:
         batches = self.history.batches[: index + 1]

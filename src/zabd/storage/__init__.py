@@ -2,11 +2,14 @@
 
 from zabd.storage.config import StorageConfig, StorageCounters
 from zabd.storage.os_disk import OsDisk
+from zabd.storage.procedures import DamagedFileError, DiskError
 from zabd.storage.recovery import Recovered, RecoverySink
 from zabd.storage.snapshot_files import SnapshotReader, SnapshotWriter
 from zabd.storage.storage import Storage
 
 __all__ = [
+    "DamagedFileError",
+    "DiskError",
     "OsDisk",
     "Recovered",
     "RecoverySink",

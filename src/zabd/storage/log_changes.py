@@ -27,7 +27,7 @@ from zabd.storage.epochs import (
     parse_position,
     position_text,
 )
-from zabd.storage.procedures import Procedure, damaged, list_names, read_file
+from zabd.storage.procedures import DamagedFileError, Procedure, list_names, read_file
 from zabd.storage.record import (
     MARK_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -153,7 +153,7 @@ def _cut(home: Home, note: Note) -> Procedure[Segment]:
     data = yield from read_file(home.log, file)
     header = decode_segment_header(data)
     if header is None:
-        raise damaged(file, 0, Zxid(0), "the segment to be cut has no header")
+        raise DamagedFileError(file, 0, Zxid(0), "the segment to be cut has no header")
     batches, committed = _up_to(SegmentScan(data, header), note.position)
     segment = Segment(header.number, header.base, len(data))
     fresh = yield from rewrite_segment(home, segment, batches, committed)
@@ -175,7 +175,7 @@ def _up_to(scan: SegmentScan, position: LogPosition) -> tuple[list[Batch], int]:
             committed = max(committed, item.committed)
     if scan.end != position:
         what = f"no record ends at {position.zxid!r}, where the log was to be cut"
-        raise damaged(scan.file, scan.end_offset, scan.end.zxid, what)
+        raise DamagedFileError(scan.file, scan.end_offset, scan.end.zxid, what)
     return batches, committed
 
 

@@ -45,6 +45,9 @@ from zabd.storage.disk import (
 _BUFFERS_MAX: Final = 1024  # IOV_MAX of Linux and macOS: more buffers need a second call
 _DIRECTORY_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
+_CANNOT_RESERVE: Final = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+"""What file systems say that know no reservation."""
+
 _Job: TypeAlias = tuple[Sequence[DiskOp], Callable[[DiskOutcome], None]]
 
 
@@ -98,7 +101,11 @@ class OsDisk:
     def _work(self, queue: "SimpleQueue[_Job | None]", files: "_Files") -> None:
         while (job := queue.get()) is not None:
             ops, done = job
-            self._post(partial(done, files.perform(ops)))
+            outcome = files.perform(ops)
+            try:
+                self._post(partial(done, outcome))
+            except RuntimeError:
+                break  # the owner's loop is closed: nobody is left to be told
         files.close()
 
 
@@ -334,9 +341,13 @@ def _fdatasync(descriptor: int) -> None:
 
 
 def _reserve(descriptor: int, size_bytes: int) -> None:
-    # Where space cannot be reserved, writing may fail for want of it later: S9 covers that.
-    getattr(os, "posix_fallocate", _extend)(descriptor, 0, size_bytes)
-
-
-def _extend(descriptor: int, _offset: int, size_bytes: int) -> None:
+    """Reserve space where the system can; elsewhere writing may fail for want of it later (S9)."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, size_bytes)
+        except OSError as error:
+            if error.errno not in _CANNOT_RESERVE:
+                raise
+        else:
+            return
     os.ftruncate(descriptor, size_bytes)

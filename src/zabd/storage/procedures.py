@@ -44,13 +44,22 @@ class DiskError(StorageError):
         super().__init__(f"{_describe(fault.op)} failed: {fault.reason}; {advice}")
 
 
-def damaged(file: str, offset: int, zxid: Zxid, what: str) -> DamagedError:
-    """The refusal of bytes that are not what was written: where, up to which zxid all is well."""
-    return DamagedError(
-        f"{file} at offset {offset}, after zxid {zxid!r}: {what}; nothing was changed: restore the "
-        "member's directory from a copy, or move it away and let the member start empty and be "
-        "synchronised by the others"
-    )
+class DamagedFileError(DamagedError):
+    """Damage in one file: what is at `offset` is not what was written there.
+
+    Up to `zxid` the history is whole; None if that is not known.
+    """
+
+    def __init__(self, file: str, offset: int, zxid: Zxid | None, what: str) -> None:
+        self.file = file
+        self.offset = offset
+        self.zxid = zxid
+        after = "" if zxid is None else f", after zxid {zxid!r}"
+        super().__init__(
+            f"{file} at offset {offset}{after}: {what}; nothing was changed: restore the member's "
+            "directory from a copy, or move it away and let the member start empty and be "
+            "synchronised by the others"
+        )
 
 
 def run(
@@ -114,11 +123,7 @@ def read_file(disk: Disk, file: str) -> Procedure[bytes]:
 
 
 def _unreadable(error: DiskError, file: str, offset: int) -> DamagedError:
-    return DamagedError(
-        f"{file} at offset {offset} cannot be read: {error.fault.reason}; nothing was changed: "
-        "check the device, then restore the member's directory from a copy, or move it away and "
-        "let the member start empty and be synchronised by the others"
-    )
+    return DamagedFileError(file, offset, None, f"it cannot be read: {error.fault.reason}")
 
 
 def _describe(op: DiskOp) -> str:

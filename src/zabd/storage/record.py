@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from zabd.model import DamagedError, Epoch, StorageError, Zxid
 from zabd.storage.epochs import Epochs, Identity
-from zabd.storage.procedures import damaged
+from zabd.storage.procedures import DamagedFileError
 from zabd.zab.log import (
     HEADER_SIZE,
     RECORD_MAGIC,
@@ -284,7 +284,7 @@ class SegmentScan:
                 raise self._damaged(f"a record of {first!r} follows bytes that are not a record")
 
     def _damaged(self, what: str) -> DamagedError:
-        return damaged(self.file, self.end_offset, self.end.zxid, what)
+        return DamagedFileError(self.file, self.end_offset, self.end.zxid, what)
 
 
 def _whole_record_at(data: bytes, offset: int) -> RecordHeader | None:

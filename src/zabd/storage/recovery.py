@@ -33,7 +33,7 @@ from zabd.storage.epochs import (
     encode_identity,
 )
 from zabd.storage.log_changes import NOTE, Home, carry_out, decode_note, rewrite_segment
-from zabd.storage.procedures import Procedure, damaged, list_names, read_at, read_file
+from zabd.storage.procedures import DamagedFileError, Procedure, list_names, read_at, read_file
 from zabd.storage.record import (
     SEGMENT_HEADER_BYTES,
     Mark,
@@ -264,7 +264,9 @@ def _read_headers(home: Home) -> Procedure[tuple[list[SegmentHeader], list[str]]
         file = segment_file(number)
         if headers and number != headers[-1].number + 1:
             missing = segment_file(headers[-1].number + 1)
-            raise damaged(missing, 0, headers[-1].base.zxid, f"it is missing, though {file} exists")
+            raise DamagedFileError(
+                missing, 0, headers[-1].base.zxid, f"it is missing, though {file} exists"
+            )
         header, size_bytes = yield from _read_header(home, file)
         if header is None or size_bytes < header.size_bytes:
             end = headers[-1].base.zxid if headers else Zxid(0)
@@ -272,7 +274,7 @@ def _read_headers(home: Home) -> Procedure[tuple[list[SegmentHeader], list[str]]
             return headers, [file]
         if header.number != number:
             original = segment_file(header.number)
-            raise damaged(file, 0, header.base.zxid, f"it is a copy of {original}")
+            raise DamagedFileError(file, 0, header.base.zxid, f"it is a copy of {original}")
         check_identity(header.owner, home.owner.member, home.owner.cluster_id)
         headers.append(header)
     return headers, []
@@ -289,7 +291,7 @@ def _check_hollow(home: Home, file: str, end: Zxid, *, last: bool) -> Procedure[
     """Only the making of the last segment may have been cut short: by then nothing was in it."""
     data = yield from read_file(home.log, file)
     if not last or RECORD_MAGIC in data:
-        raise damaged(file, 0, end, "its header or its size is not as it was written")
+        raise DamagedFileError(file, 0, end, "its header or its size is not as it was written")
 
 
 class _Replay:
@@ -328,7 +330,7 @@ class _Replay:
                 break
             if following.base != scan.end:
                 what = f"{segment_file(following.number)} does not go on where it ends"
-                raise damaged(scan.file, scan.end_offset, scan.end.zxid, what)
+                raise DamagedFileError(scan.file, scan.end_offset, scan.end.zxid, what)
         if self._waypoints and self._waypoints[-1].zxid > self.end.zxid:
             self._miss(self._waypoints[-1])
         # A record of an epoch may lie here before the epoch is current, but not before the promise.
@@ -352,7 +354,9 @@ class _Replay:
         """The end of the log: torn is well, sealed or followed by records is not."""
         if scan.sealed:
             missing = segment_file(scan.number + 1)
-            raise damaged(missing, 0, scan.end.zxid, f"it is missing, though {scan.file} names it")
+            raise DamagedFileError(
+                missing, 0, scan.end.zxid, f"it is missing, though {scan.file} names it"
+            )
         for header in later:
             # A crash between the making of a segment and the sealing of the one before it.
             file = segment_file(header.number)
@@ -361,7 +365,7 @@ class _Replay:
                 SEGMENT_HEADER_BYTES
             ):
                 what = f"it is not complete, though {file} follows it"
-                raise damaged(scan.file, scan.end_offset, scan.end.zxid, what)
+                raise DamagedFileError(scan.file, scan.end_offset, scan.end.zxid, what)
             self.blank.append(file)
         scan.check_end()
 
@@ -400,7 +404,7 @@ class _Replay:
         offset = self.scan.end_offset if self.scan else 0
         source = "the epochs file" if waypoint == self._home.epochs.mark else "the snapshot"
         what = f"{source} names zxid {waypoint.zxid!r}, which is no point of this log"
-        raise damaged(where, offset, self.end.zxid, what)
+        raise DamagedFileError(where, offset, self.end.zxid, what)
 
 
 def _clear_away(home: Home, segments: list[str]) -> Procedure[None]:

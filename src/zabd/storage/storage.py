@@ -132,7 +132,8 @@ class Storage:
     def close(self, done: Callable[[], None]) -> None:
         """Finish everything, note that the stop was in order, and accept nothing more.
 
-        The next start then trusts the end of the log as it is. The disks stay open.
+        The next start then trusts the end of the log as it is. The disks stay open. After a failure
+        there is nothing to finish, and `done` comes at once.
         """
 
         def closed(result: Home | StorageError) -> None:
@@ -145,12 +146,16 @@ class Storage:
         def close() -> None:
             run(self._note_end(), closed)
 
-        self._enqueue(lambda: self._log.pause(close))
         self._closed = True
+        if self._failed:
+            done()
+            return
+        self._enqueue(lambda: self._log.pause(close))
 
     def _note_end(self) -> Procedure[Home]:
         home = yield from write_mark(self._home, self._log.durable)
-        yield home.log, self._log.close_ops()
+        if ops := self._log.close_ops():
+            yield home.log, ops
         return home
 
     # --- the log --------------------------------------------------------------------------------
@@ -162,7 +167,8 @@ class Storage:
         write is in flight goes into the next one together.
         """
         self._require_open()
-        self._log.append(record, committed, done)
+        if not self._failed:
+            self._log.append(record, committed, done)
 
     def truncate(self, position: LogPosition, done: Callable[[bool], None]) -> None:
         """Cut the log off after `position`, durably; `done(False)` if it is no point of the log.
@@ -171,6 +177,8 @@ class Storage:
         """
 
         def found(point: LogPosition | None) -> None:
+            if self._failed:
+                return
             segment = self._log.segment_of(position.zxid)
             if point != position or position.zxid < self._log.committed:
                 self._release_log(lambda: done(False))

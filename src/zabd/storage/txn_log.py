@@ -36,7 +36,7 @@ from zabd.storage.disk import (
     WriteAt,
 )
 from zabd.storage.epochs import Epochs, Identity
-from zabd.storage.procedures import DiskError, Procedure, damaged, read_at, run
+from zabd.storage.procedures import DamagedFileError, DiskError, Procedure, read_at, run
 from zabd.storage.record import (
     MARK_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -159,7 +159,7 @@ class TxnLog:
     def append(self, record: bytes, committed: int, done: Done) -> None:
         """Add a record behind the last one; `done` once it is durable (T1).
 
-        Raises LocalProtocolError if it does not follow. After a failure nothing happens any more.
+        Raises LocalProtocolError if it does not follow.
         """
         header = parse_header(record)
         if header.previous != self.end.chain or not follows(header.first, self.end.zxid):
@@ -485,7 +485,7 @@ class _Window:
             record = self._data[at : at + HEADER_SIZE + header.length]
             verify_record(record)
         except RecordError as error:
-            raise damaged(self._file, self.offset, Zxid(0), str(error)) from error
+            raise DamagedFileError(self._file, self.offset, None, str(error)) from error
         self.offset += len(record)
         return record
 
