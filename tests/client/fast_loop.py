@@ -126,3 +126,10 @@ def _cancel_rest(loop: FastLoop) -> None:
         task.cancel()
     if rest:
         loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+
+
+async def wait_until(condition: Callable[[], object], limit: float = 60.0) -> None:
+    """Let virtual time pass until something holds."""
+    async with asyncio.timeout(limit):
+        while not condition():  # noqa: ASYNC110 - it is about the ensemble's state
+            await asyncio.sleep(0.05)

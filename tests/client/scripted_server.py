@@ -94,6 +94,7 @@ class ScriptedEnsemble:
         self.expired: list[int] = []
         self.unimplemented: set[OpCode] = set()
         self.refuse_auth = False
+        self.on_fault: Callable[[], None] = lambda: None
         self._next_session = 0x100_0000_0000_0000
         self.servers = [Server(f"zk:{2181 + index}") for index in range(size)]
         for server in self.servers:
@@ -265,6 +266,7 @@ class Connection(asyncio.Protocol):
                 break
         if action == LOSE_REQUEST:
             self.transport.close()
+            ensemble.on_fault()
             return
         record = ensemble.sessions.get(self.session)
         if action == SWALLOW or record is None or record.connection is not self:
@@ -273,6 +275,7 @@ class Connection(asyncio.Protocol):
         answer = self.answer(xid, opcode, op)
         if action == LOSE_REPLY:
             self.transport.close()
+            ensemble.on_fault()
             return
         self.send(answer)
         if isinstance(op, CloseSession):

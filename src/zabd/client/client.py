@@ -53,6 +53,9 @@ log = logging.getLogger("zabd.client")
 
 T = TypeVar("T")
 
+# Background work pauses a second at most before it notices that its session is over.
+CLOSE_GRACE = 1.5
+
 
 class Client(Operations):
     """A client of a ZooKeeper ensemble; made by `connect`, used as an async context manager.
@@ -143,10 +146,7 @@ class Client(Operations):
             each.stop()
         for each in drivers:
             await each.stopped()
-        for task in list(self._background):
-            task.cancel()
-        if self._background:
-            await asyncio.wait(list(self._background))
+        await self._end_background()
         await self._callbacks.drained()
 
     async def __aenter__(self) -> Self:
@@ -219,6 +219,11 @@ class Client(Operations):
         assert self._clock is not None, "the client was started"
         return self._clock.now_ms()
 
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, for people: no decision rests on it."""
+        assert self._clock is not None, "the client was started"
+        return self._clock.wall_ms()
+
     def check_lease(self) -> bool:
         """Compare the lease with the clock; return whether the session still holds.
 
@@ -240,8 +245,12 @@ class Client(Operations):
         connected = asyncio.get_running_loop().create_future()
 
         def notice(change: StateChange) -> None:
-            if change.state is SessionState.CONNECTED and not connected.done():
+            if connected.done():
+                return
+            if change.state is SessionState.CONNECTED:
                 connected.set_result(None)
+            elif change.state is SessionState.CLOSED:
+                connected.set_exception(LocalProtocolError("the client was closed"))
 
         remove = self.on_transition(notice)
         try:
@@ -333,7 +342,10 @@ class Client(Operations):
         return await chosen.run(operation, self.rng, idempotent=idempotent)
 
     def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
-        """Run `work` on a task that the client holds on to, and cancels when it is closed."""
+        """Run `work` on a task that the client holds on to, and ends when it is closed.
+
+        Whoever spawns it looks at its outcome; the log only keeps an error from being forgotten.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._background[task] = None
         task.add_done_callback(self._forget_task)
@@ -353,6 +365,16 @@ class Client(Operations):
     def _require_open(self) -> None:
         if self._closed:
             raise LocalProtocolError("the client is closed")
+
+    async def _end_background(self) -> None:
+        """Let background work see that the session is over; what does not is cancelled."""
+        own = asyncio.current_task()
+        if tasks := [task for task in self._background if task is not own]:
+            _, pending = await asyncio.wait(tasks, timeout=CLOSE_GRACE)
+            for task in pending:
+                task.cancel()
+            if pending:
+                await asyncio.wait(pending)
 
     def _begin_session(self, *, last_zxid: int, identities: Sequence[tuple[str, bytes]]) -> None:
         assert self._clock is not None
@@ -434,7 +456,7 @@ class Client(Operations):
     def _forget_task(self, task: asyncio.Task[T]) -> None:
         self._background.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
-            log.error("background work failed", exc_info=task.exception())
+            log.debug("background work failed", exc_info=task.exception())
 
     async def _await(
         self, future: asyncio.Future[Result], op: Op | None, timeout: Timeout, session: Session

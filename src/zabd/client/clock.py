@@ -1,7 +1,7 @@
 """The client's clock: the one place where it learns what time it is.
 
 A lease is measured on a clock that goes on while the machine sleeps: a laptop that was shut for an
-hour has lost its session, whatever ``CLOCK_MONOTONIC`` says. The wall clock is never asked.
+hour has lost its session, whatever ``CLOCK_MONOTONIC`` says. The wall clock decides nothing.
 """
 
 import time
@@ -14,6 +14,10 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return the time now, in milliseconds."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since 1970, for people: no decision rests on it."""
         ...
 
 
@@ -33,6 +37,10 @@ class BootClock:
         """Return ``CLOCK_BOOTTIME`` in milliseconds, the monotonic clock where it is absent."""
         return _boot_time_ns() // 1_000_000
 
+    def wall_ms(self) -> int:
+        """Return the machine's wall clock."""
+        return time.time_ns() // 1_000_000  # noqa: TID251 - the seam itself
+
 
 class LoopClock:
     """The boot time of a loop that lives in a time of its own."""
@@ -42,6 +50,10 @@ class LoopClock:
 
     def now_ms(self) -> int:
         """Return the loop's boot time in milliseconds."""
+        return self._loop.boot_time_ms()
+
+    def wall_ms(self) -> int:
+        """Return the loop's boot time: in a world of its own the two are the same."""
         return self._loop.boot_time_ms()
 
 

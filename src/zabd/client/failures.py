@@ -2,6 +2,7 @@
 
 from zabd.client.chroot import Chroot
 from zabd.model.errors import (
+    ClosingError,
     ConnectionLossError,
     KeeperError,
     OperationTimeoutError,
@@ -46,6 +47,15 @@ class Failures:
         )
         error.maybe_applied = sent and op is not None and op.opcode in WRITE_OPCODES
         return error
+
+    def closing(self, op: Op) -> ClosingError:
+        """A request came when the client was being closed."""
+        return ClosingError(
+            f"{self._asked(op)}: the client is being closed",
+            path=self._path(op),
+            operation=name_of_op(op),
+            session_id=self.session_id,
+        )
 
     def other_session(self, op: Op, session_id: SessionId) -> SessionExpiredError:
         """A request bound to a session met another one."""

@@ -226,13 +226,14 @@ class Session:
         The watcher is registered when the answer shows that the server holds the watch.
 
         Raises:
-            LocalProtocolError: too many requests wait already, or the session is being closed.
+            LocalProtocolError: too many requests wait already.
+            ClosingError: the session is being closed.
             SessionExpiredError: the session is over.
         """
         if self.ended:
             raise self.failures.expired(op, sent=False)
         if self._closing:
-            raise LocalProtocolError("the session is being closed and takes no more requests")
+            raise self.failures.closing(op)
         if len(self._queued) >= QUEUED_MAX:
             raise LocalProtocolError(
                 f"{QUEUED_MAX} requests wait already; await some before sending more"
@@ -499,7 +500,7 @@ class Session:
         effects += self._become(SessionState.LOST, reason)
         sent = self._forget_connection()
         effects += [Failed(r.token, self.failures.expired(r.op, sent=True)) for r in sent]
-        return [*effects, *self._fail_waiting(), *self._expire_watches()]
+        return [*effects, *self._fail_waiting(), *self._end_watches(KeeperState.EXPIRED)]
 
     def _end_closed(self) -> list[Effect]:
         self._phase = _Phase.ENDED
@@ -508,8 +509,7 @@ class Session:
         effects += [
             Failed(r.token, self.failures.lost_reply(r.op, "the client was closed")) for r in sent
         ]
-        self.watches.drain()
-        return [*effects, *self._fail_waiting()]
+        return [*effects, *self._fail_waiting(), *self._end_watches(KeeperState.CLOSED)]
 
     def _fail_waiting(self) -> list[Effect]:
         waiting = [Failed(r.token, self.failures.expired(r.op, sent=False)) for r in self._queued]
@@ -520,9 +520,9 @@ class Session:
             identity.token = None
         return [*waiting, *failed]
 
-    def _expire_watches(self) -> list[Effect]:
+    def _end_watches(self, state: KeeperState) -> list[Effect]:
         return [
-            Fired(watcher, WatchEvent(EventType.NONE, KeeperState.EXPIRED, path))
+            Fired(watcher, WatchEvent(EventType.NONE, state, path))
             for watcher, path in self.watches.drain()
         ]
 

@@ -1,0 +1,112 @@
+"""The client bound to one session: what a recipe writes under a lock must not outlive the lock.
+
+Every request fails with `SessionExpiredError` as soon as the client has another session, even if it
+only waited for a connection. `insist` repeats what may safely happen twice until it is answered.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from zabd.client.client import Client
+from zabd.client.events import Watcher
+from zabd.model.errors import ConnectionLossError, NoNodeError
+from zabd.model.ids import SessionId
+from zabd.model.ops import (
+    Delete,
+    Exists,
+    GetChildren,
+    GetData,
+    MultiOp,
+    Op,
+    Sync,
+)
+from zabd.model.results import (
+    ChildrenResult,
+    GetDataResult,
+    MultiPart,
+    Result,
+    StatResult,
+)
+from zabd.model.stat import Stat
+
+# A request that kills each connection it is sent on must not do so as fast as it can.
+_PAUSE_MAX = 1.0
+_FIRST_PAUSE = 0.05
+
+
+class Bound:
+    """One session of a client; paths are the user's."""
+
+    def __init__(self, client: Client, session_id: SessionId) -> None:
+        self.client = client
+        self.session_id = session_id
+
+    @classmethod
+    async def now(cls, client: Client) -> "Bound":
+        """Bind to the session the client has as soon as it is connected."""
+        await client.wait_connected()
+        return cls(client, client.session_id)
+
+    async def once(self, op: Op, *, watch: Watcher | None = None) -> Result:
+        """Send an op once; `ConnectionLossError` leaves open what happened."""
+        return await self.client.call(op, watch=watch, session_id=self.session_id, timeout=None)
+
+    async def insist(self, op: Op, *, watch: Watcher | None = None) -> Result:
+        """Send an op that may happen twice until the server answers or the session ends."""
+        pause = 0.0
+        while True:
+            try:
+                return await self.once(op, watch=watch)
+            except ConnectionLossError:
+                await asyncio.sleep(pause)
+                pause = min(_PAUSE_MAX, pause * 2 or _FIRST_PAUSE)
+
+    async def multi(self, ops: Sequence[MultiOp]) -> tuple[MultiPart, ...]:
+        """Do all or nothing, once."""
+        return await self.client.multi(ops, session_id=self.session_id, timeout=None)
+
+    async def insist_multi(self, ops: Sequence[MultiOp]) -> tuple[MultiPart, ...]:
+        """As `multi`, for ops that may happen twice, such as checks alone."""
+        pause = 0.0
+        while True:
+            try:
+                return await self.multi(ops)
+            except ConnectionLossError:
+                await asyncio.sleep(pause)
+                pause = min(_PAUSE_MAX, pause * 2 or _FIRST_PAUSE)
+
+    async def sync(self, path: str) -> None:
+        """Wait until this server has all that the leader had: before a search by a new server."""
+        await self.insist(Sync(path))
+
+    async def children(self, path: str) -> list[str]:
+        """The names of the children."""
+        result = await self.insist(GetChildren(path))
+        assert isinstance(result, ChildrenResult)
+        return sorted(result.children)
+
+    async def stat(self, path: str) -> Stat | None:
+        """The Stat, None without such a znode."""
+        try:
+            result = await self.insist(Exists(path))
+        except NoNodeError:
+            return None
+        assert isinstance(result, StatResult)
+        return result.stat
+
+    async def get(self, path: str, *, watch: Watcher | None = None) -> GetDataResult | None:
+        """Data and Stat, None without such a znode; then no watch is left behind."""
+        try:
+            result = await self.insist(GetData(path, watch is not None), watch=watch)
+        except NoNodeError:
+            return None
+        assert isinstance(result, GetDataResult)
+        return result
+
+    async def delete(self, path: str) -> bool:
+        """Delete whatever version; return whether it was there. Already gone is success."""
+        try:
+            await self.insist(Delete(path))
+        except NoNodeError:
+            return False
+        return True

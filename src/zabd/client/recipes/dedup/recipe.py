@@ -1,0 +1,154 @@
+"""Request deduplication: one execution and one recorded outcome per idempotency key.
+
+``out = await Dedup(zk).run("req-42", charge, payload=body)``
+
+Alone this cannot promise that the function's effects outside of the ensemble happen exactly once:
+a holder that was stopped past its session timeout may wake in the middle of a call. Send
+`ctx.fencing_token` with every external write and let the resource refuse lower ones than it has
+seen, or write to something that is idempotent itself. What is promised for a key, inside its
+retention: one owner at any zxid, one recorded outcome, replay of it to every later caller with the
+same payload, a loud error for another payload, no key stuck behind a crash, and a next owner that
+is told when the one before it may have begun.
+
+Not made for hundreds of operations a second on one ensemble: a new key costs two quorum writes, a
+duplicate two reads.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any, TypeVar
+
+from zabd.client.client import Client
+from zabd.client.recipes.dedup.attempt import Attempt, Entered
+from zabd.client.recipes.dedup.contention import Contention
+from zabd.client.recipes.dedup.ensemble_time import EnsembleTime
+from zabd.client.recipes.dedup.errors import SessionLostError
+from zabd.client.recipes.dedup.fingerprint import fingerprint
+from zabd.client.recipes.dedup.flights import flights_of
+from zabd.client.recipes.dedup.hold import Hold
+from zabd.client.recipes.dedup.keys import znode_name
+from zabd.client.recipes.dedup.log import DedupLog
+from zabd.client.recipes.dedup.operator import forget, read_status
+from zabd.client.recipes.dedup.options import Options, Outcome, Previous
+from zabd.client.recipes.dedup.request import Request
+from zabd.client.recipes.dedup.run import execute
+from zabd.client.recipes.dedup.status import Status
+from zabd.model.paths import check_path, join
+
+T = TypeVar("T")
+
+
+class Dedup:
+    """Deduplication under the znode `base`; the other options are those of `Options`."""
+
+    def __init__(self, client: Client, base: str = "/dedup", **options: Any) -> None:  # noqa: ANN401
+        check_path(base)
+        self.client = client
+        self.base = base
+        self.options = Options(**options)
+        self._time = EnsembleTime(client.now_ms)
+        self._warned = False
+
+    async def run(
+        self,
+        key: str,
+        function: Callable[[Attempt], Awaitable[T]],
+        *,
+        payload: object = None,
+        **options: Any,  # noqa: ANN401 - see Options
+    ) -> Outcome[T]:
+        """Run `function(ctx)` once for the key, or return what was recorded for it.
+
+        The function is not resumed while the connection is suspended, and cancelled when the
+        session is lost. Raises the errors of `dedup.errors`, and what the function raises.
+        """
+        request = self._request(key, payload, options)
+        entered = await self._enter(request)
+        return await execute(request, entered, function)
+
+    def hold(self, key: str, *, payload: object = None, **options: Any) -> Hold:  # noqa: ANN401
+        """Hold the key in an ``async with`` block, which says itself how it ended.
+
+        In the block look at `ctx.replay` first, then work and await `ctx.complete(value)`,
+        `ctx.fail(error)` or `ctx.release()`. The block is cancelled when the session is lost.
+        """
+        request = self._request(key, payload, options)
+        return Hold(request, lambda: self._enter(request))
+
+    def idempotent(
+        self,
+        *,
+        key: Callable[..., str],
+        payload: Callable[..., object] | None = None,
+        **options: Any,  # noqa: ANN401 - see Options
+    ) -> Callable[[Callable[..., Awaitable[T]]], Callable[..., Awaitable[T]]]:
+        """Deduplicate the calls of a coroutine function, which gets `ctx` as an argument.
+
+        `key` and `payload` are called with the function's own arguments.
+        """
+
+        def decorate(function: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+            @wraps(function)
+            async def call(*args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - the function's own
+                outcome = await self.run(
+                    key(*args, **kwargs),
+                    lambda ctx: function(*args, ctx=ctx, **kwargs),
+                    payload=payload(*args, **kwargs) if payload else None,
+                    **options,
+                )
+                return outcome.value
+
+            return call
+
+        return decorate
+
+    async def status(self, key: str, *, strict: bool = False) -> Status:
+        """Say what is known of a key, as of now; `strict` asks a quorum and not just the leader."""
+        return await read_status(self.client, self._path(key, self.options), strict=strict)
+
+    async def forget(self, key: str) -> bool:
+        """Take the key's lock and delete its records; return whether there were any."""
+        return await forget(self._request(key, None, {}))
+
+    async def resolve(self, key: str, verdict: object) -> None:
+        """Settle an attempt in doubt: `Completed(value)`, `Failed(error)` or `NotExecuted`."""
+
+        async def recover(_ctx: Attempt, _previous: Previous) -> object:
+            return verdict
+
+        options = {"on_in_doubt": "recover", "recover": recover, "max_attempts": None}
+        entered = await self._enter(self._request(key, None, options))
+        if isinstance(entered, Attempt):
+            await entered.release()
+
+    # Inside.
+
+    async def _enter(self, request: Request) -> Entered:
+        loop = asyncio.get_running_loop()
+        limit = request.options.acquire_timeout
+        deadline = None if limit is None else loop.time() + limit
+        self._warn_once()
+        while True:
+            flight = flights_of(self.client).of(request.parent)
+            try:
+                return await Contention(request, flight, self._time).enter(deadline)
+            except SessionLostError:
+                if not request.options.retry_on_lost:
+                    raise
+
+    def _request(self, key: str, payload: object, options: dict[str, Any]) -> Request:
+        chosen = replace(self.options, **options) if options else self.options
+        print_ = fingerprint(payload, select=chosen.select, hmac_key=chosen.hmac_key)
+        path = self._path(key, chosen)
+        log = DedupLog(key, path, hide_key=chosen.hide_key)
+        return Request(self.client, key, path, print_, chosen, log)
+
+    def _path(self, key: str, options: Options) -> str:
+        return join(self.base, znode_name(key, hashed=options.key_hash))
+
+    def _warn_once(self) -> None:
+        if not self._warned:
+            self._warned = True
+            self.options.warn_if_short(self.client.session_timeout)

@@ -1,0 +1,363 @@
+"""A place in a queue: an ephemeral sequential znode of this session, taken and left safely.
+
+Invariants
+    I1  Whatever is lost, cancelled or timed out, `leave` ends with no znode of this place on the
+        servers, or with the session gone.
+    I2  After a lost create the znode is looked for by its owner behind a `sync`: a server that lags
+        would show nothing, and creating again would make a second one. A znode of an earlier
+        session is dying and never adopted.
+    I3  One place watches one other znode at most, the next lower one.
+    I4  A place tells its log: created, watch_fired*, acquired?, then exactly one of released and
+        session_expired.
+
+The dedup recipe, sections 5 and 6; its lock and the plain `Lock` share this.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import NamedTuple, Protocol
+
+from zabd.client.client import Client
+from zabd.client.effects import SessionState
+from zabd.client.events import EventStream, StateChange
+from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.contenders import Contender, contenders_among, sequence_of
+from zabd.model.acl import Acl
+from zabd.model.errors import (
+    ClosingError,
+    ConnectionLossError,
+    KeeperError,
+    NoNodeError,
+    SessionExpiredError,
+    UnimplementedError,
+    ZabdError,
+)
+from zabd.model.ids import SessionId
+from zabd.model.ops import Create, Create2, CreateMode
+from zabd.model.paths import join, name_of
+from zabd.model.results import Create2Result, CreateResult
+from zabd.model.stat import Stat
+from zabd.model.watch_events import EventType, WatchEvent
+
+log = logging.getLogger("zabd.client.recipes")
+
+# A parent that is collected again and again between two requests: somebody's settings are wrong.
+PARENT_ROUNDS_MAX = 16
+
+
+class PlaceGoneError(ZabdError):
+    """The session lives but the place's znode does not: somebody has deleted it."""
+
+
+class ParentChurnError(ZabdError):
+    """The parent vanished between two requests too often."""
+
+
+class TransitionLog(Protocol):
+    """Hears what becomes of a place (I4)."""
+
+    def created(self, place: "Place") -> None:
+        """The znode exists and is ours."""
+
+    def adopted(self, place: "Place") -> None:
+        """The znode of a create whose reply was lost was found."""
+
+    def orphan_deleted(self, place: "Place", name: str) -> None:
+        """A second znode of ours was found and deleted."""
+
+    def watch_fired(self, place: "Place", predecessor: str) -> None:
+        """The event of the watch on the next lower znode came."""
+
+    def acquired(self, place: "Place") -> None:
+        """Nobody is ahead."""
+
+    def released(self, place: "Place", outcome: str) -> None:
+        """The znode is deleted."""
+
+    def session_expired(self, place: "Place") -> None:
+        """The session is over, and the znode with it."""
+
+
+class Queue(NamedTuple):
+    """What a place sees when it looks: who contends, and who is next before us."""
+
+    children: list[str]
+    contenders: list[Contender]
+    ahead: str | None
+
+
+class Place:
+    """One place under `parent`; znodes are named `prefix` and a number.
+
+    Within one session `prefix` must tell this place's znode from all others under the parent, by
+    being unique or by a rule that there is only one.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        parent: str,
+        prefix: str,
+        data: bytes,
+        transitions: TransitionLog,
+        *,
+        acl: tuple[Acl, ...] | None = None,
+    ) -> None:
+        self.client = client
+        self.parent = parent
+        self.prefix = prefix
+        self.data = data
+        self.acl = client.default_acl if acl is None else acl
+        self.name = ""
+        self.sequence = 0
+        self.stat: Stat | None = None
+        self._transitions = transitions
+        self._bound: Bound | None = None
+        self._taking: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self._told_acquired = False
+        self._told_end = False
+        self._at_end = [client.on_transition(self._on_transition)]
+
+    # What is known about it.
+
+    @property
+    def path(self) -> str:
+        """The znode's path."""
+        assert self.name, "the place was taken"
+        return join(self.parent, self.name)
+
+    @property
+    def token(self) -> int:
+        """The fencing token: the zxid that created the znode, rising with every new holder."""
+        assert self.stat is not None, "the place was taken"
+        return self.stat.czxid
+
+    @property
+    def session_id(self) -> SessionId:
+        """The session that the place is bound to, 0 before there is one."""
+        return self._bound.session_id if self._bound else 0
+
+    @property
+    def bound(self) -> Bound:
+        """The client bound to the place's session."""
+        assert self._bound is not None, "the place is being taken"
+        return self._bound
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session that holds the place still holds, by the local lease too."""
+        if self._bound is None or self._told_end or not self.client.check_lease():
+            return False
+        return self.client.session_id == self._bound.session_id
+
+    # Taking it.
+
+    async def bind(self) -> Bound:
+        """Bind to the client's session; done once, before anything is written."""
+        if self._bound is None:
+            self._bound = await Bound.now(self.client)
+        return self._bound
+
+    async def take(self) -> None:
+        """Create the znode, or find the one that a lost reply hid.
+
+        Cancelling the caller does not stop the creation; `leave` waits for it and undoes it.
+
+        Raises:
+            ParentChurnError: the parent kept vanishing.
+            SessionExpiredError: the session ended.
+        """
+        await self.run_as_taking(self._take())
+
+    async def run_as_taking(self, work: Coroutine[object, object, None]) -> None:
+        """Run `work`, which takes the place in a way of its own, so that `leave` waits for it."""
+        assert self._taking is None or self._taking.done(), "one way of taking at a time"
+        self._taking = self.client.spawn(work)
+        # Whoever awaits it hears of its error; when nobody does any more, `leave` looks at it.
+        await asyncio.shield(self._taking)
+
+    async def taken(self) -> None:
+        """Wait until nothing takes the place any more, however that ended."""
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
+
+    def adopt(self, path: str, stat: Stat) -> None:
+        """Note that this znode is the place."""
+        self.name = name_of(path)
+        self.sequence = sequence_of(self.name)
+        self.stat = stat
+        if self.sequence < 0:
+            log.error(
+                "%s: the sequence of %s overflowed; recreate it when empty", path, self.parent
+            )
+        self._transitions.created(self)
+
+    async def find_own(self) -> bool:
+        """Look for a znode of ours after a lost reply (I2); return whether it was adopted."""
+        bound = self.bound
+        await bound.sync(self.parent)
+        try:
+            names = [n for n in await bound.children(self.parent) if n.startswith(self.prefix)]
+        except NoNodeError:
+            return False
+        own = []
+        stats = await asyncio.gather(*(bound.stat(join(self.parent, name)) for name in names))
+        for contender in contenders_among(names):
+            stat = stats[names.index(contender.name)]
+            if stat is not None and stat.ephemeral_owner == bound.session_id:
+                own.append((contender.name, stat))
+        if not own:
+            return False
+        name, stat = own[0]
+        self.adopt(join(self.parent, name), stat)
+        self._transitions.adopted(self)
+        for extra, _ in own[1:]:
+            log.warning("deleting %s, a second znode of this session", join(self.parent, extra))
+            await bound.delete(join(self.parent, extra))
+            self._transitions.orphan_deleted(self, extra)
+        return True
+
+    async def _take(self) -> None:
+        bound = await self.bind()
+        for _ in range(PARENT_ROUNDS_MAX):
+            try:
+                self.adopt(*await self._create(bound))
+            except NoNodeError:
+                log.debug("creating %s, which is not there (yet, or any more)", self.parent)
+                await self.client.ensure_path(self.parent, acl=self.acl)
+            except ConnectionLossError:
+                if await self.find_own():
+                    return
+            else:
+                return
+        raise ParentChurnError(f"{self.parent} vanished {PARENT_ROUNDS_MAX} times in a row")
+
+    async def _create(self, bound: Bound) -> tuple[str, Stat]:
+        op = Create2(self._new_path, self.data, self.acl, CreateMode.EPHEMERAL_SEQUENTIAL)
+        try:
+            result = await bound.once(op)
+        except UnimplementedError:
+            return await self._create_then_stat(bound, op)
+        assert isinstance(result, Create2Result)
+        return result.path, result.stat
+
+    async def _create_then_stat(self, bound: Bound, op: Create2) -> tuple[str, Stat]:
+        """For servers before 3.5, which create without saying when."""
+        result = await bound.once(Create(*op))
+        assert isinstance(result, CreateResult)
+        stat = await bound.stat(result.path)
+        if stat is None:
+            raise ConnectionLossError("the new znode is gone already", path=result.path)
+        return result.path, stat
+
+    @property
+    def _new_path(self) -> str:
+        return join(self.parent, self.prefix)
+
+    # Waiting in it.
+
+    async def look(self) -> Queue:
+        """List the queue.
+
+        Raises:
+            PlaceGoneError: our znode is missing though the session lives.
+        """
+        children = await self.bound.children(self.parent)
+        queue = contenders_among(children)
+        names = [contender.name for contender in queue]
+        if self.name not in names:
+            raise PlaceGoneError(f"{self.path} was deleted by somebody else")
+        index = names.index(self.name)
+        return Queue(children, queue, names[index - 1] if index else None)
+
+    async def wait_for(self, name: str) -> None:
+        """Wait until the next lower znode changes or goes; that alone never means ownership (I3).
+
+        Raises:
+            SessionExpiredError: the place's own session ended.
+        """
+        path = join(self.parent, name)
+        stream: EventStream[WatchEvent] = EventStream()
+        try:
+            if await self.bound.get(path, watch=stream) is None:
+                return
+            event = await anext(stream)
+        finally:
+            self.client.unwatch(path, stream)
+        if event.type is EventType.NONE:
+            raise SessionExpiredError(
+                f"{self.path}: the session ended while waiting", session_id=self.session_id
+            )
+        self._transitions.watch_fired(self, name)
+
+    def acquired(self) -> None:
+        """Note that nobody is ahead; once is enough."""
+        if not self._told_acquired:
+            self._told_acquired = True
+            self._transitions.acquired(self)
+
+    async def verify(self) -> None:
+        """Ask the leader whether the znode exists at this moment.
+
+        Raises:
+            PlaceGoneError: it does not.
+            SessionExpiredError: the session ended.
+        """
+        try:
+            tx = self.client.transaction().check(self.path)
+            await self.bound.insist_multi(tx.ops)
+        except NoNodeError as error:
+            raise PlaceGoneError(f"{self.path} is gone") from error
+
+    # Leaving it.
+
+    async def leave(self, outcome: str) -> None:
+        """Delete the znode, whatever state it is in (I1); a cancelled caller does not stop it."""
+        await asyncio.shield(self.leave_soon(outcome))
+
+    def leave_soon(self, outcome: str) -> asyncio.Task[None]:
+        """Begin to leave in the background; the same task however often it is called."""
+        if self._leaving is None:
+            self._leaving = self.client.spawn(self._leave(outcome))
+        return self._leaving
+
+    def left(self, outcome: str) -> None:
+        """Note that the znode is deleted, by a multi for example."""
+        if not self._told_end:
+            self._end()
+            if self.name:
+                self._transitions.released(self, outcome)
+
+    async def _leave(self, outcome: str) -> None:
+        await self.taken()
+        try:
+            if self.name and not self._told_end:
+                await self.bound.delete(self.path)
+        except (SessionExpiredError, ClosingError):
+            self._end_with_session()
+        except KeeperError:
+            # Not ours to delete any more (an ACL was changed): it ends with the session.
+            log.exception("cannot delete %s", self.path)
+        self.left(outcome)
+
+    def _on_transition(self, change: StateChange) -> None:
+        ours = self._bound is not None and change.session_id == self._bound.session_id
+        if ours and change.state is SessionState.LOST:
+            self._end_with_session()
+
+    def when_ended(self, call: Callable[[], None]) -> None:
+        """Call once when the place is left or lost."""
+        self._at_end.append(call)
+
+    def _end(self) -> None:
+        self._told_end = True
+        for call in self._at_end:
+            call()
+
+    def _end_with_session(self) -> None:
+        if not self._told_end:
+            self._end()
+            if self.name:
+                self._transitions.session_expired(self)
