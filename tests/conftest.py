@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A slow or busy machine must not fail a property: time is no part of any claim made here.
@@ -21,3 +22,8 @@ settings.register_profile(
 )
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite-traces` takes what happened for what should happen; the diff is then reviewed."""
+    parser.addoption("--rewrite-traces", action="store_true", help="rewrite expected transcripts")

@@ -24,7 +24,7 @@ from zabd.zab.messages import PeerState
 from zabd.zab.peer import Peer
 
 Work = Callable[[], ev.Event | None]
-Narrate = Callable[[int, str, str], None]
+Narrate = Callable[[int, str, dict[str, object]], None]
 
 
 @dataclass(slots=True)
@@ -44,10 +44,16 @@ class Shape:
     counter_handover: int | None = None
 
 
+def spell(batches: tuple[Batch, ...]) -> str:
+    """The zxids of these batches, as a reader wants them."""
+    first, last = batches[0].first, batches[-1].last
+    return str(first) if first == last else f"{first} to {last}"
+
+
 class End:
     """One end of a connection, as one member sees it."""
 
-    __slots__ = ("closed", "due_ms", "far", "inbox", "link", "member", "severed", "stream")
+    __slots__ = ("closed", "due_ms", "far", "inbox", "link", "lossy", "member", "severed", "stream")
 
     def __init__(self, member: "MemberUnderTest", link: int) -> None:
         self.member = member
@@ -56,6 +62,7 @@ class End:
         self.inbox: deque[tuple[int, msg.Message]] = deque()  # on its way to this end
         self.due_ms = 0
         self.closed = False  # this end takes and gives nothing any more
+        self.lossy = False  # something got lost on its way to this end
         self.severed = False  # nothing more gets on its way to this end
         self.stream: tuple[LogPosition, tuple[Batch, ...]] | None = None
 
@@ -141,6 +148,7 @@ class World:
         self.voters = tuple(range(1, self.shape.voters + 1))
         self.observers = tuple(range(self.shape.voters + 1, total + 1))
         self.parted: set[frozenset[int]] = set()
+        self.muted: set[frozenset[int]] = set()
         # Ghosts, for the checks.
         self.ledger: list[Batch] = []
         self.epoch_leader: dict[int, tuple[int, int]] = {}
@@ -246,8 +254,7 @@ class World:
         def trace(name: str, facts: Mapping[str, object]) -> None:
             self.fired[name] = self.fired.get(name, 0) + 1
             if self.narrate is not None:
-                told = " ".join(f"{key}={value}" for key, value in facts.items())
-                self.narrate(member.number, name, told)
+                self.narrate(member.number, name, dict(facts))
 
         rng = random.Random(self.random.random())
         member.peer = Peer(config, recovered, rng, trace)
@@ -289,7 +296,7 @@ class World:
 
     def _say(self, number: int, name: str, told: str = "") -> None:
         if self.narrate is not None:
-            self.narrate(number, name, told)
+            self.narrate(number, name, {"told": told})
 
     # --- a step ---------------------------------------------------------------------------------
 
@@ -322,6 +329,13 @@ class World:
                 self.step(member, ev.Submit(count, payload))
                 return zxid
         return None
+
+    def elect(self, leader: int, *numbers: int) -> None:
+        """Whatever the votes are: those of these members that look take `leader`."""
+        for number in numbers or self.members:
+            member = self.members[number]
+            if member.peer is not None and member.peer.state is PeerState.LOOKING:
+                self.step(member, ev.Elected(leader))
 
     def confirm(self, number: int) -> int | None:
         """Ask a leader to prove that it leads; the token of the question."""
@@ -359,7 +373,10 @@ class World:
                 if link in member.ends:
                     self._send(member.ends[link], message)
             case fx.Append(append_id, record, committed):
-                self._check_append(member, Batch.of(record))
+                batch = Batch.of(record)
+                self._check_append(member, batch)
+                if peer.state is PeerState.LEADING:
+                    self._say(member.number, "proposes", spell((batch,)))
 
                 def append() -> ev.Event:
                     batch = Batch.of(record)
@@ -438,6 +455,7 @@ class World:
             case fx.InstallSnapshot():
                 member.installing = effect
             case fx.Deliver(batches):
+                self._say(member.number, "delivers", spell(batches))
                 for batch in batches:
                     self._check_deliver(member, batch)
             case fx.Became(state, phase, epoch, leader, serving):
@@ -450,6 +468,7 @@ class World:
             case fx.Confirmed(token):
                 assert peer.epoch >= self._asked_when[token], "B5"
                 member.confirmed.append(token)
+                self._say(member.number, "confirms")
             case fx.Stop(reason):
                 member.stopped = reason
                 self.crash(member.number)
@@ -496,11 +515,16 @@ class World:
                     late = self.random.random() < self.shape.half_open
                     self._close(end, late_ms=5 * self.shape.tick_ms if late else 0, both=True)
 
+    def mute(self, a: int, b: int) -> None:
+        """Lose everything between these two from now on; nobody is told."""
+        self.muted.add(frozenset((a, b)))
+
     def heal(self) -> None:
         self.parted.clear()
+        self.muted.clear()
 
     def _connected(self, a: int, b: int) -> bool:
-        return frozenset((a, b)) not in self.parted
+        return frozenset((a, b)) not in self.parted | self.muted
 
     def _latency(self) -> int:
         return self.random.randint(*self.shape.latency_ms)
@@ -541,6 +565,10 @@ class World:
         far = end.far
         if end.closed or far is None or far.closed or far.severed:
             return
+        if self.muted and frozenset((end.member.number, far.member.number)) in self.muted:
+            far.lossy = True
+        if far.lossy:
+            return  # half-open: what comes after a loss cannot come either
         if self.random.random() < 0.05:
             # Now and then over the real wire.
             [message] = Decoder().feed(encode(message))
@@ -645,6 +673,7 @@ class World:
         match message:
             case msg.Ack(zxid):
                 assert store.last.zxid >= zxid, "D1"
+                self._say(member.number, "acks", str(zxid))
                 assert member.number in self.voters, "observers do not acknowledge"
             case msg.AckNewLeader(epoch, zxid):
                 assert store.last.zxid >= zxid, "D4"

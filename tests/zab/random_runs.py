@@ -4,9 +4,6 @@ import random
 
 from tests.zab.harness import Shape, World, stable
 
-from zabd.zab import events as ev
-from zabd.zab.messages import PeerState
-
 
 def draw_shape(chance: random.Random) -> Shape:
     """How large, how far apart, how slow, how unlucky."""
@@ -30,7 +27,7 @@ class Life:
         self.crash_in_step = self.chance.choice([0, 0, 0.002, 0.02])
         self.submitted = 0
 
-    def live(self, steps: int = 40) -> World:
+    def live(self, steps: int = 30) -> World:
         """Safety is checked all the time; that the ensemble comes back, at the end."""
         world = self.world
         world.start()
@@ -95,10 +92,7 @@ class Life:
         """Safety does not rest on elections: name leaders at random."""
         if not self.adversarial:
             return
-        leader = self.chance.choice(self.world.voters)
-        for member in self.world.members.values():
-            if member.peer is not None and member.peer.state is PeerState.LOOKING:
-                self.world.step(member, ev.Elected(leader))
+        self.world.elect(self.chance.choice(self.world.voters))
 
     def _wipe(self, number: int) -> None:
         """A minority may lose its disks; more is beyond what any ensemble survives."""

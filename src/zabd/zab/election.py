@@ -197,8 +197,18 @@ class Looking:
                 self._votes[sender] = notification
         else:
             self._votes.pop(sender, None)
+            before = self._settled.get(sender)
             self._settled[sender] = notification
+            known = before is not None and before.state is PeerState.LEADING
+            if self._begun and not known and notification.state is PeerState.LEADING:
+                self._ask_about(sender)
         self._decide()
+
+    def _ask_about(self, leader: MemberId) -> None:
+        """One more says it leads: ask the others at once whether they follow."""
+        for voter in self._m.config.voters:
+            if voter not in (self._m.me, leader):
+                self._notify(voter)
 
     def _is_believable(self, notification: Notification) -> bool:
         m = self._m

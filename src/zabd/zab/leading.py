@@ -394,6 +394,14 @@ class Leading:
         self._ask()
         self._become()
         self._invite_all()
+        self._announce()
+
+    def _announce(self) -> None:
+        """Tell those who are not with us; they may be looking, and would ask again only later."""
+        config = self._m.config
+        for member in (*config.voters, *config.observers):
+            if member not in self._by_member:
+                self._m.tell(member, self._m.me, PeerState.LEADING)
 
     def _let_serve(self, learner: Learner) -> None:
         learner.stage = Stage.SERVING

@@ -171,9 +171,14 @@ class Member:
     def answer(self, asked: Notification, leader: MemberId, state: PeerState) -> None:
         """Tell a member that looks whom we follow, or that we lead."""
         members = (*self.config.voters, *self.config.observers)
-        if asked.state is PeerState.LOOKING and asked.sender in members and asked.sender != self.me:
+        if asked.state is PeerState.LOOKING and asked.sender in members:
+            self.tell(asked.sender, leader, state)
+
+    def tell(self, member: MemberId, leader: MemberId, state: PeerState) -> None:
+        """Tell a member whom we follow, or that we lead."""
+        if member != self.me:
             notification = self.notification(leader, self.tail.last.zxid, self.current_epoch, state)
-            self.outbox.append(Notify(asked.sender, notification))
+            self.outbox.append(Notify(member, notification))
 
     # --- effects --------------------------------------------------------------------------------
 
