@@ -17,9 +17,9 @@ from zabd.model.errors import (
     BadVersionError,
     ConnectionLossError,
     KeeperError,
+    LocalProtocolError,
     NodeExistsError,
     NoNodeError,
-    OperationTimeoutError,
     SessionExpiredError,
 )
 from zabd.model.ops import Check, Create, Delete, MultiOp, SetData
@@ -116,12 +116,15 @@ class Ledger:
         while True:
             try:
                 await self.guarded(self._commit_ops(result, journal=journal, replaces=replaces))
+            except SessionExpiredError as error:
+                await self._settle_elsewhere(result, maybe=sent or error.maybe_applied)
+                return
             except ConnectionLossError:
                 sent = True
-                if await self._recorded_here(result):
+                if await self._recorded(result):
                     return
             except FencedError:
-                if sent and await self._recorded_here(result):
+                if sent and await self._recorded(result):
                     return
                 raise
             except NoNodeError as error:
@@ -129,14 +132,9 @@ class Ledger:
                     raise RecordsChangedError from error
                 journal = False  # it ran out during a very long run
             except NodeExistsError as error:
-                if await self._recorded_here(result):
+                if await self._recorded(result):
                     return
                 raise FencedError("another attempt's outcome is recorded") from error
-            except SessionExpiredError as error:
-                if not sent and not error.maybe_applied:
-                    raise NotCommittedError(known=True) from error
-                await self._settle_from_another_session(result)
-                return
             else:
                 return
 
@@ -181,22 +179,29 @@ class Ledger:
         record = Create(self.result_path, result.encode(), self._acl)
         return [*drops, *old, record, Delete(self._place.path)]
 
-    async def _recorded_here(self, result: Result) -> bool:
-        await self._place.bound.sync(self._place.parent)
-        found = await self.result()
+    async def _recorded(self, result: Result) -> bool:
+        """Whether our outcome is there, after a commit without an answer."""
+        try:
+            await self._place.bound.sync(self._place.parent)
+            found = await self.result()
+        except SessionExpiredError:
+            await self._settle_elsewhere(result, maybe=True)
+            return True
         return found is not None and found[0].attempt_id == result.attempt_id
 
-    async def _settle_from_another_session(self, result: Result) -> None:
+    async def _settle_elsewhere(self, result: Result, *, maybe: bool) -> None:
         """The commit may have landed before the session ended: only a new session can tell."""
+        if not maybe:
+            raise NotCommittedError(known=True)
         client = self._place.client
-        limit = client.session_timeout or client.timeout
+        limit = client.session_timeout
         try:
             await client.wait_connected(timeout=limit)
             await client.sync(self._place.parent, timeout=limit)
             data, _ = await client.get(self.result_path, timeout=limit)
         except NoNodeError:
             raise NotCommittedError(known=True) from None
-        except (OperationTimeoutError, ConnectionLossError, SessionExpiredError) as error:
+        except (KeeperError, LocalProtocolError) as error:
             raise NotCommittedError(known=False) from error
         if Result.decode(data).attempt_id != result.attempt_id:
             raise NotCommittedError(known=True)
