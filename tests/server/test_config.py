@@ -222,10 +222,17 @@ def test_a_key_of_the_java_server_is_ignored_with_a_reason(key: str) -> None:
 
 def test_a_java_system_property_may_stand_in_the_file() -> None:
     """Many files carry the `zookeeper.` prefix of the property."""
-    config, notices = load("zookeeper.extendedTypesEnabled=false")
+    config, notices = load("zookeeper.skipACL=yes")
 
-    assert not config.extended_types
+    assert config.skip_acl
     assert notices == ()
+
+
+def test_a_switch_for_what_is_not_there_yet_says_so() -> None:
+    """Whoever asks for read-only mode must not find out on the day the quorum is lost."""
+    _, notices = load("readonlymode.enabled=true\nlocalSessionsEnabled=false")
+
+    assert notices == ("zoo.cfg, line 1: readonlymode.enabled has no effect: not offered yet",)
 
 
 @pytest.mark.parametrize(("count", "tolerated"), [(2, "0 failures"), (4, "1 failure")])

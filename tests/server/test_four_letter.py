@@ -18,7 +18,7 @@ VECTORS = {
     record["name"]: record["response_text"]
     for record in map(
         json.loads,
-        (Path(__file__).parent / "vectors" / "four_letter_words.jsonl")
+        (Path(__file__).parents[1] / "wire" / "vectors" / "four_letter_words.jsonl")
         .read_text("utf-8")
         .splitlines(),
     )

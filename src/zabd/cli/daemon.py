@@ -205,6 +205,7 @@ async def _serve(config: ServerConfig, log: EventLog) -> int:
 
 async def _to_the_end(server: Server, log: EventLog) -> int:
     serving = False
+    asyncio.get_running_loop().set_exception_handler(_exception_handler(server, log))
     try:
         await server.start()
         serving = True
@@ -227,6 +228,24 @@ async def _to_the_end(server: Server, log: EventLog) -> int:
         traceback.print_exception(error)
         return _ended(log, error, EXIT_BUG)
     return 0
+
+
+def _exception_handler(
+    server: Server, log: EventLog
+) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """What escapes from a callback is a bug, after which the member must not go on (S9)."""
+
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        log.trace(
+            "loop_error",
+            {"level": "error", "what": context.get("message"), "why": repr(error)},
+        )
+        # The system's own errors cost a connection: one that was reset, or no descriptor left.
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            server.fail(error)
+
+    return handle
 
 
 def _stop_on_signals(server: Server) -> list[asyncio.Task[None]]:

@@ -5,6 +5,7 @@ world comes in: disks, clock, identity, chance, and a trace.
 """
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, runtime_checkable
@@ -80,7 +81,7 @@ class Server:
             storage = self._open_storage(loop)
             builder = TreeBuilder()
             recovered = await self._recover(loop, storage, builder)
-            driver = Driver(loop, self.config, storage, self._rng, self._trace, self._fail)
+            driver = Driver(loop, self.config, storage, self._rng, self._trace, self.fail)
             self._driver = driver
             await self._listen(driver)
             driver.start(self._make_replica(recovered, builder))
@@ -153,7 +154,7 @@ class Server:
 
     def _open_disk(self, loop: Loop, root: str) -> Disk:
         def post(callback: Callable[[], None]) -> None:
-            loop.call_soon_threadsafe(callback)
+            loop.call_soon_threadsafe(self._guarded, callback)
 
         disk = self._disk_factory(root, post)
         self._disks.append(disk)
@@ -224,13 +225,20 @@ class Server:
 
     # The end.
 
-    def _fail(self, error: Exception) -> None:
+    def _guarded(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as error:  # noqa: BLE001  (whatever it is, this incarnation is over)
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """End this incarnation at once; `serve` raises the error."""
+        if self._ended is None or self._ended.done() or self._stopping:
+            return
         self._trace("failed", {"level": "error", "why": str(error) or repr(error)})
+        self._ended.set_exception(error)
+        self._ended.exception()  # whoever serves hears of it; nobody else has to
         self._close_everything()
-        assert self._ended is not None
-        if not self._ended.done():
-            self._ended.set_exception(error)
-            self._ended.exception()  # whoever serves hears of it; nobody else has to
 
     def _close_everything(self) -> None:
         if self._driver is not None:
@@ -245,7 +253,7 @@ async def _bind(listening: Awaitable[None], what: str) -> None:
     try:
         await listening
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise CannotListenError(f"cannot listen on {what}: {reason}") from error
 
 

@@ -165,6 +165,11 @@ class ClientLink(asyncio.Protocol):
             self._channel.trace("client_dropped", {"client": self.address, "why": reason})
             self._transport.abort()
 
+    def abort(self) -> None:
+        """Close at once, for no fault of the client."""
+        if self._transport is not None:
+            self._transport.abort()
+
     @property
     def queued_bytes(self) -> int:
         """What the client has not taken yet."""
@@ -243,7 +248,7 @@ class ClientChannel:
         if self._listener is not None:
             self._listener.close()
         for link in list(self._links.values()):
-            link.drop("this member stops")
+            link.abort()
 
     def link(self, connection: ConnectionId) -> ClientLink | None:
         """The connection of this number, unless it is gone."""

@@ -294,7 +294,7 @@ class Driver:
         if link is not None:
             link.write(self.answer_word(effect.word).encode("utf-8", "replace"))
             link.finish()
-        self.replica.closed(effect.connection_id)
+        self._loop.call_soon(self.client_closed, effect.connection_id)  # not from in here (R1)
 
     def _take_snapshot(self, effect: replica_effects.TakeSnapshot) -> None:
         self._trace("snapshot_begun", {"at": effect.position.zxid})

@@ -176,17 +176,16 @@ class PeerLink(asyncio.Protocol):
         """Close at once; what was queued is lost with the link (Q1)."""
         if self.closed or self._transport is None:
             return
+        peer = peer_name(self._transport)
+        fields = {"level": "warning", "link": self.id, "peer": peer, "why": reason}
+        self._channel.trace("link_dropped", fields)
+        self.abort()
+
+    def abort(self) -> None:
+        """Close at once, for no fault of the peer."""
         self.closed = True
-        self._channel.trace(
-            "link_dropped",
-            {
-                "level": "warning",
-                "link": self.id,
-                "peer": peer_name(self._transport),
-                "why": reason,
-            },
-        )
-        self._transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def _drop_after(self, delay_ms: int, reason: str) -> None:
         self._cancel_timer()
@@ -228,7 +227,7 @@ class QuorumChannel:
         for task in self._dials.values():
             task.cancel()
         for link in list(self._links.values()):
-            link.drop("this member stops")
+            link.abort()
 
     # What effects ask for.
 
