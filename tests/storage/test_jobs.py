@@ -201,6 +201,18 @@ def test_a_second_snapshot_of_the_same_tree_leaves_the_first_in_place() -> None:
     assert not any(name.endswith(".tmp") for name in member.disk.files)
 
 
+def test_a_new_transfer_takes_the_place_of_one_that_broke_off() -> None:
+    """The leader may send the same snapshot again, from the beginning."""
+    history, member = History(), Member().founded()
+    batches = [history.next() for _ in range(3)]
+    broken = member.storage.snapshot_installer(history.end)
+    broken.write(b"the first ha", lambda: None)
+
+    assert member.install(batches) is None
+    again = Member(member.disk.copy())
+    assert zxids(again.recover(), again.tree) == last_of(batches)
+
+
 def test_without_a_snapshot_there_is_no_reader() -> None:
     """The host takes one first."""
     member = Member().founded()

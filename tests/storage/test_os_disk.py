@@ -331,6 +331,52 @@ def test_systems_without_the_linux_calls_are_served_by_the_portable_ones(
     assert results(owner.perform(disk, *ops)) == [None, None, None, 50, None]
 
 
+def test_no_memory_for_a_read_is_a_failure_of_the_read(
+    disk: OsDisk, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F34: a thread that dies of it would leave the member waiting for ever."""
+
+    def exhausted(*_args: object) -> None:
+        raise MemoryError
+
+    owner.perform(disk, Create("a"), WriteAt("a", 0, b"abc"))
+    monkeypatch.setattr(os, "pread", exhausted)
+
+    outcome = owner.perform(disk, Read("a", 0, 10))
+
+    assert outcome.error is not None
+    assert outcome.error.errno == errno.ENOMEM
+
+
+def test_f34_too_many_open_files_is_a_failure_like_any_other(
+    disk: OsDisk, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S9 names EMFILE: the member stops, and a restart loses nothing."""
+
+    def exhausted(*_args: object, **_kwargs: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "open", exhausted)
+
+    outcome = owner.perform(disk, Create("a"))
+
+    assert outcome.error is not None
+    assert outcome.error.errno == errno.EMFILE
+
+
+def test_a_loop_that_is_closed_ends_the_threads(tmp_path: Path) -> None:
+    """Nobody is left to be told; the process must still be able to end."""
+
+    def closed(_callback: Callable[[], None]) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    disk = OsDisk(str(tmp_path), closed)
+    disk.submit([Create("a")], lambda _outcome: None)
+    disk.close()
+
+    assert (tmp_path / "a").exists()
+
+
 class RealMember:
     """Storage on an OsDisk."""
 

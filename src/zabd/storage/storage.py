@@ -44,8 +44,9 @@ _Job: TypeAlias = Callable[[], None]
 class Storage:
     """The log, the snapshots, the epochs and the identity of one member.
 
-    Recover first; then everything else may be asked for. All callbacks come on the owner's loop.
-    `data` and `log` may be the same disk.
+    Recover first; then everything else may be asked for. All callbacks come on the owner's loop;
+    where no disk is needed for the answer, before the call returns. `data` and `log` may be the
+    same disk.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Storage:
         self._verified: list[SnapshotInfo] = []  # oldest first
         self._pins: Counter[str] = Counter()
         self._writing = False
+        self._installer: SnapshotWriter | None = None
         self._jobs: deque[_Job] = deque()
         self._busy = False
         self._failed = False
@@ -278,11 +280,15 @@ class Storage:
     def snapshot_installer(self, position: LogPosition) -> SnapshotWriter:
         """A writer for the snapshot that a leader sends: once finished, the log begins behind it.
 
-        Until `finish` says so, and after any crash or error, the old state stays (S18).
+        Until `finish` says so, and after any crash or error, the old state stays (S18). A transfer
+        that has not come to its end is given up for the new one.
         """
         self._require_open()
+        if self._installer is not None:
+            self._installer.abort()
         temporary = snapshot_file(position.zxid) + INCOMING
-        return self._writer(temporary, position, self._install, lambda _error: None)
+        self._installer = self._writer(temporary, position, self._install, lambda _error: None)
+        return self._installer
 
     def snapshot_reader(self) -> SnapshotReader | None:
         """A reader of the newest verified snapshot; None if there is none."""
