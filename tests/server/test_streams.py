@@ -1,0 +1,331 @@
+"""Claims about records and snapshots on their way between two members' disks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.server.helpers import Trail, config_of, members, run, until
+
+from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.ids import LinkId, MemberId
+from zabd.model.zxid import Zxid
+from zabd.replica.rebuild import TreeBuilder, apply_batch
+from zabd.server.peer_link import PeerLink, QuorumChannel
+from zabd.server.streams import (
+    Installation,
+    RecordStream,
+    SnapshotStream,
+    SnapshotTaking,
+    digest_of,
+)
+from zabd.storage import OsDisk, Recovered, Storage, StorageConfig
+from zabd.zab.codec import encode
+from zabd.zab.events import (
+    RecordsStreamed,
+    SnapshotInstalled,
+    SnapshotStreamed,
+    StreamFailed,
+)
+from zabd.zab.log import GENESIS, Batch, LogPosition, frame_record
+from zabd.zab.messages import (
+    FollowerInfo,
+    Message,
+    Propose,
+    Snap,
+    SnapshotChunk,
+    Standing,
+)
+from zabd.znode_tree import txns
+from zabd.znode_tree.tree import ZnodeTree
+
+
+class Member:
+    """A disk with its storage, and one end of a link."""
+
+    def __init__(self, number: int, directory: Path, ensemble: tuple[object, ...]) -> None:
+        loop = asyncio.get_running_loop()
+        self.disk = OsDisk(str(directory), loop.call_soon_threadsafe)  # type: ignore[arg-type]
+        self.storage = Storage(
+            self.disk, self.disk, StorageConfig(), lambda: int(loop.time() * 1000)
+        )
+        self.builder = TreeBuilder()
+        self.number = number
+        config = config_of(number, ensemble)  # type: ignore[arg-type]
+        self.channel = QuorumChannel(loop, replace(config, tick_ms=2_000), self, Trail())
+        self.links: list[LinkId] = []
+        self.received: list[Message] = []
+        self.reports: list[object] = []
+        self.installation: Installation | None = None
+        self.tree: ZnodeTree | None = None
+        self.lost = False
+
+    async def open(self) -> None:
+        recovered = asyncio.get_running_loop().create_future()
+        self.storage.recover(self.builder, self.number, None, recovered.set_result)
+        assert isinstance(await recovered, Recovered)
+        await self.channel.listen()
+
+    async def close(self) -> None:
+        self.channel.close()
+        closed = asyncio.get_running_loop().create_future()
+        self.storage.close(lambda: closed.set_result(None))
+        await closed
+        self.disk.close()
+
+    async def append(self, count: int) -> list[Batch]:
+        """Make a history of that many batches, one znode each."""
+        batches, previous = [], GENESIS.chain
+        done = 0
+
+        def persisted() -> None:
+            nonlocal done
+            done += 1
+
+        for number in range(1, count + 1):
+            txn = txns.create(f"/{number:05d}", bytes(200), OPEN_ACL_UNSAFE, 0, number)
+            payload = txns.pack_batch(1_000, [(1, number, 0, txn)])
+            record = frame_record(Zxid.of(1, number), 1, payload, previous)
+            batches.append(Batch.of(record))
+            previous = batches[-1].position.chain
+            self.storage.append(record, Zxid.of(1, number - 1), persisted)
+            apply_batch(self.builder.tree, batches[-1])
+        await until(lambda: done == count)
+        return batches
+
+    async def take_snapshot(self, position: LogPosition) -> None:
+        walk = self.builder.tree.begin_snapshot()
+        loop = asyncio.get_running_loop()
+        SnapshotTaking(self.storage, loop, position, walk, self.reports.append).start()
+        await until(lambda: self.reports)
+        self.reports.clear()
+
+    @property
+    def link(self) -> PeerLink:
+        link = self.channel.link(self.links[0])
+        assert link is not None
+        return link
+
+    # As the driver.
+
+    def dialled(self, link: LinkId, member: MemberId) -> None:
+        self.links.append(link)
+
+    def dial_failed(self, member: MemberId) -> None:
+        raise AssertionError(member)
+
+    def link_received(self, link: PeerLink, messages: list[Message]) -> None:
+        if link.id not in self.links:
+            self.links.append(link.id)
+        for message in messages:
+            if isinstance(message, SnapshotChunk):
+                assert self.installation is not None
+                self.installation.take(message)
+                continue
+            self.received.append(message)
+            if isinstance(message, Snap):
+                self.installation = Installation(
+                    self.storage, link, message.position, self.install, self.reports.append
+                )
+
+    def link_lost(self, link: PeerLink) -> None:
+        self.lost = True
+
+    def install(self, tree: ZnodeTree) -> None:
+        self.tree = tree
+
+
+@asynccontextmanager
+async def leader_and_learner(directory: Path) -> AsyncIterator[tuple[Member, Member]]:
+    """Two members with a link between them."""
+    ensemble = members(2)
+    leader = Member(1, directory / "leader", ensemble)
+    learner = Member(2, directory / "learner", ensemble)
+    await leader.open()
+    await learner.open()
+    learner.channel.dial(1)
+    await until(lambda: learner.links)
+    learner.link.send(encode(FollowerInfo(1, None, 2, False, 0, GENESIS, Standing.BLANK)))
+    learner.link.flush()
+    await until(lambda: leader.links)
+    try:
+        yield leader, learner
+    finally:
+        await leader.close()
+        await learner.close()
+        await until(lambda: leader.lost and learner.lost)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Callable[[], Path]:
+    """Each loop that a test runs on gets a directory of its own."""
+    count = iter(range(10))
+    return lambda: tmp_path / str(next(count))
+
+
+def test_a_learner_gets_the_records_it_missed(fresh: Callable[[], Path]) -> None:
+    """The frames are those that the leader sent when they were new, from disk, in order."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (leader, learner):
+            batches = await leader.append(300)
+            stream = RecordStream(
+                leader.storage,
+                leader.link,
+                batches[9].position,
+                batches[249].last,
+                leader.reports.append,
+            )
+            stream.start()
+            await until(lambda: leader.reports and len(learner.received) == 240)
+
+            assert leader.reports == [RecordsStreamed(leader.links[0], batches[249].position)]
+            assert learner.received == [
+                Propose(batch.first, batch.count, batch.record) for batch in batches[10:250]
+            ]
+
+    run(scenario)
+
+
+def test_records_that_are_not_there_end_the_stream(fresh: Callable[[], Path]) -> None:
+    """The leader then hangs up, and the learner comes again for a snapshot."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (leader, _):
+            await leader.append(3)
+            elsewhere = LogPosition(Zxid.of(1, 1), b"elsewher")
+            link = leader.link
+            for after, upto in ((elsewhere, Zxid.of(1, 3)), (GENESIS, Zxid.of(1, 9))):
+                leader.reports.clear()
+                RecordStream(leader.storage, link, after, upto, leader.reports.append).start()
+                await until(lambda: leader.reports)
+                assert leader.reports == [StreamFailed(link.id)]
+
+    run(scenario)
+
+
+def test_nothing_missed_is_the_end_at_once(fresh: Callable[[], Path]) -> None:
+    """No frame is needed for a learner that is up to date."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (leader, _):
+            position = LogPosition(Zxid.of(1, 3), bytes(8))
+            RecordStream(
+                leader.storage, leader.link, position, position.zxid, leader.reports.append
+            ).start()
+
+            assert leader.reports == [RecordsStreamed(leader.links[0], position)]
+
+    run(scenario)
+
+
+def test_a_snapshot_travels_and_becomes_the_learners_state(fresh: Callable[[], Path]) -> None:
+    """Tree, log position and digest are the leader's; the next start finds them there."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (leader, learner):
+            batches = await leader.append(500)
+            position = batches[-1].position
+            await leader.take_snapshot(position)
+            SnapshotStream(leader.storage, leader.link, leader.reports.append).start()
+            await until(lambda: leader.reports and learner.reports)
+
+            assert leader.reports == [SnapshotStreamed(leader.links[0], position)]
+            assert learner.received == [Snap(position)]
+            assert learner.reports == [SnapshotInstalled(learner.links[0], position)]
+            assert learner.tree is not None
+            assert learner.tree.digest == leader.builder.tree.digest
+            assert learner.storage.durable == position
+            assert learner.storage.snapshot == position
+
+    run(scenario)
+
+
+def test_there_may_be_no_snapshot_yet(fresh: Callable[[], Path]) -> None:
+    """Then the stream ends before it begins."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (leader, _):
+            SnapshotStream(leader.storage, leader.link, leader.reports.append).start()
+
+            assert leader.reports == [StreamFailed(leader.links[0])]
+
+    run(scenario)
+
+
+def test_a_link_that_goes_ends_both_sides_and_changes_nothing(
+    fresh: Callable[[], Path],
+) -> None:
+    """A broken transfer leaves the old state in place (S18), and each side says so once (T1)."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (leader, learner):
+            batches = await leader.append(50)
+            await leader.take_snapshot(batches[-1].position)
+            leader.link.send(encode(Snap(batches[-1].position)))
+            leader.link.send(encode(SnapshotChunk(0, b"half", False, digest_of(b"half"))))
+            leader.link.flush()
+            await until(lambda: learner.installation)
+            assert learner.installation is not None
+            stream = SnapshotStream(leader.storage, leader.link, leader.reports.append)
+            stream.start()
+            stream.abandon()
+            stream.abandon()
+            learner.installation.abandon()
+            learner.installation.abandon()
+
+            assert leader.reports == [StreamFailed(leader.links[0])]
+            assert learner.reports == [StreamFailed(learner.links[0])]
+            assert learner.tree is None
+            assert learner.storage.snapshot is None
+            assert learner.storage.durable == GENESIS
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        SnapshotChunk(0, b"data", False, bytes(16)),
+        SnapshotChunk(4, b"data", False, digest_of(b"data")),
+    ],
+    ids=["another digest", "another offset"],
+)
+def test_a_chunk_that_does_not_fit_costs_the_link(
+    fresh: Callable[[], Path], chunk: SnapshotChunk
+) -> None:
+    """What was damaged on its way must not reach the disk."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (leader, learner):
+            leader.link.send(encode(Snap(LogPosition(Zxid.of(1, 1), bytes(8)))))
+            leader.link.send(encode(chunk))
+            leader.link.flush()
+            await until(lambda: learner.lost)
+
+            assert learner.installation is not None
+            learner.installation.abandon()
+            assert learner.reports == [StreamFailed(learner.links[0])]
+
+    run(scenario)
+
+
+def test_content_that_is_no_tree_is_not_installed_as_one(fresh: Callable[[], Path]) -> None:
+    """The log has begun behind it by then: this incarnation ends, and the next start checks."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (leader, learner):
+            failures: list[Exception] = []
+            learner.storage.on_failure = failures.append
+            leader.link.send(encode(Snap(LogPosition(Zxid.of(1, 1), bytes(8)))))
+            leader.link.send(encode(SnapshotChunk(0, b"junk", False, digest_of(b"junk"))))
+            leader.link.send(encode(SnapshotChunk(4, b"", True, digest_of(b""))))
+            leader.link.flush()
+            await until(lambda: failures)
+
+            assert learner.tree is None
+            assert learner.reports == []
+
+    run(scenario)
