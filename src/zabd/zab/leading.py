@@ -16,6 +16,7 @@ from typing import Final
 from zabd.model.errors import LocalProtocolError, RemoteProtocolError
 from zabd.model.ids import LinkId, MemberId
 from zabd.model.zxid import Zxid
+from zabd.zab.alignment import Alignment
 from zabd.zab.broadcast import Confirmations, LeaderBroadcast
 from zabd.zab.codec import CLUSTER_ID_SIZE
 from zabd.zab.discovery import LeaderDiscovery
@@ -54,7 +55,6 @@ from zabd.zab.messages import (
     TruncRefused,
     UpToDate,
 )
-from zabd.zab.synchronisation import LeaderSynchronisation
 
 GREETING_TICKS: Final = 1
 """How long a quorum may take to dial and introduce itself; no disk is involved."""
@@ -64,6 +64,7 @@ class Leading:
     """A peer that leads, or tries to."""
 
     __slots__ = (
+        "_alignment",
         "_broadcast",
         "_by_member",
         "_confirmations",
@@ -73,7 +74,6 @@ class Leading:
         "_own_epoch_saved",
         "_ping_ms",
         "_progress_ms",
-        "_synchronisation",
         "learners",
     )
 
@@ -82,7 +82,7 @@ class Leading:
         self.learners: dict[LinkId, Learner] = {}
         self._by_member: dict[MemberId, Learner] = {}
         self._discovery = LeaderDiscovery(member, founding=cause.founding)
-        self._synchronisation = LeaderSynchronisation(member)
+        self._alignment = Alignment(member)
         self._confirmations = Confirmations(member)
         self._broadcast: LeaderBroadcast | None = None
         self._own_epoch_saved = False
@@ -221,7 +221,7 @@ class Leading:
                 self._aligned(learner, position)
             case TruncRefused():
                 self._require_stage(learner, Stage.ALIGNING, message)
-                self._synchronisation.refused(learner, established=self._established)
+                self._alignment.refused(learner, established=self._established)
             case Carried():
                 pass  # between hosts
             case _:
@@ -272,7 +272,7 @@ class Leading:
         if self._broadcast is None:
             self._begin_synchronisation()
         else:
-            self._synchronisation.align(learner)
+            self._alignment.align(learner)
             self._invite(learner)
 
     # --- synchronisation ------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class Leading:
         m.save_epochs(epoch, epoch, self._cluster_id())
         for learner in [*self.learners.values()]:
             if learner.stage is Stage.PROMISED:
-                self._synchronisation.align(learner)
+                self._alignment.align(learner)
 
     def _cluster_id(self) -> bytes:
         m = self._m
@@ -301,20 +301,20 @@ class Leading:
     def _found(self, request_id: int, position: LogPosition | None) -> None:
         for learner in [*self.learners.values()]:
             if learner.request_id == request_id:
-                self._synchronisation.found(learner, position)
+                self._alignment.found(learner, position)
                 self._invite(learner)
 
     def _aligned(self, learner: Learner, position: LogPosition) -> None:
         self._require_stage(learner, Stage.ALIGNING, Aligned(position))
         self._progress_ms = self._m.now_ms
-        self._synchronisation.aligned(learner, position)
+        self._alignment.aligned(learner, position)
         self._invite(learner)
 
     def _streamed(self, link: LinkId, upto: LogPosition) -> None:
         learner = self.learners.get(link)
         if learner is not None and learner.stage is Stage.STREAMING:
             self._progress_ms = self._m.now_ms
-            self._synchronisation.streamed(learner, upto)
+            self._alignment.streamed(learner, upto)
             self._invite(learner)
 
     def _invite_all(self) -> None:
@@ -390,7 +390,7 @@ class Leading:
             if learner.stage is Stage.SYNCED:
                 self._let_serve(learner)
             elif learner.stage is Stage.HELD:
-                self._synchronisation.release(learner)
+                self._alignment.release(learner)
         self._ask()
         self._become()
         self._invite_all()

@@ -65,7 +65,7 @@ GENESIS: Final = LogPosition(ZXID_ZERO, GENESIS_CHAIN)
 """Where every history begins."""
 
 
-def payload_digest(payload: bytes) -> bytes:
+def payload_digest(payload: bytes | memoryview) -> bytes:
     """The digest under which a record's payload lies."""
     return blake2b(payload, digest_size=PAYLOAD_DIGEST_SIZE).digest()
 
@@ -96,15 +96,20 @@ def parse_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> Rec
     return RecordHeader(Zxid(first), count, length, previous, digest)
 
 
+def check_record(record: bytes) -> RecordHeader:
+    """The header of exactly one record; RecordError if any bit of the record is wrong."""
+    header = parse_header(record)
+    length = len(record) - HEADER_SIZE
+    if length != header.length:
+        raise RecordError(f"the payload has {length} bytes, its header says {header.length}")
+    if payload_digest(memoryview(record)[HEADER_SIZE:]) != header.payload_digest:
+        raise RecordError(f"the payload from {header.first!r} on does not match its digest")
+    return header
+
+
 def verify_record(record: bytes) -> tuple[RecordHeader, bytes]:
     """The header and payload of exactly one record; RecordError if any bit of it is wrong."""
-    header = parse_header(record)
-    payload = record[HEADER_SIZE:]
-    if len(payload) != header.length:
-        raise RecordError(f"the payload has {len(payload)} bytes, its header says {header.length}")
-    if payload_digest(payload) != header.payload_digest:
-        raise RecordError(f"the payload from {header.first!r} on does not match its digest")
-    return header, payload
+    return check_record(record), record[HEADER_SIZE:]
 
 
 def chain_of(record: bytes) -> bytes:
@@ -134,7 +139,7 @@ class Batch(NamedTuple):
     @classmethod
     def of(cls, record: bytes) -> "Batch":
         """The batch of a record; RecordError if any bit of it is wrong."""
-        header, _ = verify_record(record)
+        header = check_record(record)
         return cls(header.first, header.count, record)
 
     @property
@@ -161,10 +166,12 @@ class Batch(NamedTuple):
 class LogTail:
     """The recent end of one history: a base position and the batches after it, in order."""
 
-    __slots__ = ("_batches", "_ends", "_size_bytes", "base")
+    __slots__ = ("_batches", "_ends", "_size_bytes", "base", "last")
 
     def __init__(self, base: LogPosition, batches: tuple[Batch, ...] = ()) -> None:
         self.base = base
+        self.last = base
+        """The end of the history."""
         self._batches: list[Batch] = []
         self._ends: list[int] = []  # the last zxid of each batch, for bisection
         self._size_bytes = 0
@@ -177,15 +184,11 @@ class LogTail:
         twin._batches = self._batches.copy()
         twin._ends = self._ends.copy()
         twin._size_bytes = self._size_bytes
+        twin.last = self.last
         return twin
 
     def __len__(self) -> int:
         return len(self._batches)
-
-    @property
-    def last(self) -> LogPosition:
-        """The end of the history."""
-        return self._batches[-1].position if self._batches else self.base
 
     @property
     def size_bytes(self) -> int:
@@ -194,10 +197,11 @@ class LogTail:
 
     def append(self, batch: Batch) -> None:
         """Add the next batch; the caller has checked that it follows (L2)."""
-        end = self._ends[-1] if self._ends else self.base.zxid
-        assert follows(batch.first, Zxid(end)), f"L2: {batch.first!r} does not follow {Zxid(end)!r}"
+        end = self.last.zxid
+        assert follows(batch.first, end), f"L2: {batch.first!r} does not follow {end!r}"
+        self.last = batch.position
         self._batches.append(batch)
-        self._ends.append(batch.last)
+        self._ends.append(self.last.zxid)
         self._size_bytes += len(batch.record)
 
     def boundary(self, zxid: int) -> LogPosition | None:
@@ -226,6 +230,7 @@ class LogTail:
         index = bisect_right(self._ends, zxid)
         self._size_bytes -= sum(len(batch.record) for batch in self._batches[index:])
         del self._batches[index:], self._ends[index:]
+        self.last = self._batches[-1].position if self._batches else self.base
 
     def trim(
         self,
