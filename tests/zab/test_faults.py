@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.zab.harness import Shape, World, stable
 
-from zabd.zab import discovery, election
+from zabd.zab import ballot, discovery
 from zabd.zab.learners import Learner
 from zabd.zab.messages import AckEpoch, FollowerInfo, PeerState
 from zabd.zab.quorum import MajorityQuorum
@@ -127,7 +127,7 @@ def test_a_wiped_and_a_stale_member_elect_nobody() -> None:
 def test_if_blank_members_counted_the_batch_would_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard of the test above, taken away."""
     monkeypatch.setattr(discovery.LeaderDiscovery, "counts", lambda self, info: not info.observer)
-    monkeypatch.setattr(election.Looking, "_founding", lambda self: True)
+    monkeypatch.setattr(ballot.Ballot, "founding", lambda self: True)
 
     with pytest.raises(AssertionError, match="Z9"):
         wiped_and_stale_meet(serving())

@@ -8,17 +8,17 @@ A member without a cluster id votes, and is counted, only in a founding: when ev
 has said in this round that its history is empty, or one was told by its operator to found.
 
 Invariants
-    E1  Only votes of this round count, one for each voter, and only of those who may vote.
     E2  A member votes only while its disk owes it nothing, so its vote speaks of durable history.
 
 Junqueira, Reed and Serafini, "Zab" (DSN 2011), phase 0; ZooKeeper's fast leader election.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from zabd.model.errors import RemoteProtocolError
-from zabd.model.ids import Epoch, LinkId, MemberId
-from zabd.model.zxid import ZXID_ZERO, Zxid
+from zabd.model.ids import LinkId, MemberId
+from zabd.model.zxid import ZXID_ZERO
+from zabd.zab.ballot import Ballot
 from zabd.zab.effects import Hangup, Notify, Phase
 from zabd.zab.events import (
     Dialled,
@@ -29,9 +29,9 @@ from zabd.zab.events import (
     Notified,
     Received,
 )
-from zabd.zab.learners import EPOCH_JUMP_MAX, check_follower_info
+from zabd.zab.learners import check_follower_info
 from zabd.zab.member import Follow, Lead, Look, Member
-from zabd.zab.messages import FollowerInfo, Notification, PeerState, Standing
+from zabd.zab.messages import FollowerInfo, Notification, PeerState
 
 FINALIZE_MS: Final = 20
 """A quorum that agrees waits this long for the voters it has not heard, who may know better."""
@@ -44,29 +44,12 @@ BACKOFF_MS_MIN: Final = 20
 BACKOFF_MS_MAX: Final = 1000
 """How long to wait after an attempt that failed, growing, so that attempts do not chase."""
 
-ROUND_JUMP_MAX: Final = 1 << 32
-"""No peer is that many elections ahead; a round from a stranger must not end all elections."""
-
-
-class Vote(NamedTuple):
-    """In the order of what decides."""
-
-    epoch: Epoch
-    zxid: Zxid
-    leader: MemberId
-
-
-def vote_of(notification: Notification) -> Vote | None:
-    """The vote in a notification, if it has one."""
-    if notification.leader is None:
-        return None
-    return Vote(notification.epoch, notification.zxid, notification.leader)
-
 
 class Looking:
     """A peer without a leader."""
 
     __slots__ = (
+        "_ballot",
         "_begun",
         "_early",
         "_finalize_ms",
@@ -75,18 +58,13 @@ class Looking:
         "_m",
         "_retry_ms",
         "_retry_wait_ms",
-        "_settled",
-        "_vote",
-        "_votes",
     )
 
     def __init__(self, member: Member, cause: Look) -> None:
         self._m = member
         self._lost = cause.lost
         self._begun = False
-        self._vote: Vote | None = None
-        self._votes: dict[MemberId, Notification] = {}  # of members that look, in this round
-        self._settled: dict[MemberId, Notification] = {}  # of members that have a leader
+        self._ballot = Ballot(member)
         self._early: dict[LinkId, FollowerInfo] = {}
         self._finalize_ms: int | None = None
         self._hold_ms = 0
@@ -145,60 +123,31 @@ class Looking:
             return
         self._begun = True
         self._m.round += 1
-        self._vote = self._own_vote()
-        heard = [*self._votes.values()]
-        self._votes.clear()
+        heard = self._ballot.begin()
         self._broadcast()
         for notification in heard:
             self._count(notification)
         self._decide()
 
-    def _own_vote(self) -> Vote | None:
-        m = self._m
-        if m.config.observer or not (m.standing is Standing.VOTER or self._founding()):
-            return None
-        return Vote(m.current_epoch, m.tail.last.zxid, m.me)
-
-    def _founding(self) -> bool:
-        """Whether all that could know of an earlier life of this ensemble say there was none."""
-        m = self._m
-        if not m.history_empty or m.config.observer:
-            return False
-        heard = self._heard()
-        if not all(notification.history_empty for notification in heard):
-            return False
-        told = m.standing is Standing.FOUNDER or any(
-            notification.standing is Standing.FOUNDER for notification in heard
-        )
-        return told or len(heard) + 1 == len(m.config.voters)
-
-    def _heard(self) -> list[Notification]:
-        """What the other voters said in this round, those who have decided already included."""
-        settled = [one for one in self._settled.values() if one.round == self._m.round]
-        known = {**{one.sender: one for one in settled}, **self._votes}
-        return [known[voter] for voter in self._m.config.voters if voter in known]
-
-    def _counts(self, notification: Notification) -> bool:
-        return notification.standing is Standing.VOTER or self._founding()
-
     # --- notifications --------------------------------------------------------------------------
 
     def _notified(self, notification: Notification) -> None:
-        if not self._is_believable(notification):
+        ballot = self._ballot
+        if not ballot.is_believable(notification):
             return
         sender = notification.sender
         if notification.state is PeerState.LOOKING:
-            self._settled.pop(sender, None)
+            ballot.settled.pop(sender, None)
             if sender not in self._m.config.voters:
                 return  # an observer asks who leads; it has to ask again
             if self._begun:
                 self._count(notification)
             else:
-                self._votes[sender] = notification
+                ballot.votes[sender] = notification
         else:
-            self._votes.pop(sender, None)
-            before = self._settled.get(sender)
-            self._settled[sender] = notification
+            ballot.votes.pop(sender, None)
+            before = ballot.settled.get(sender)
+            ballot.settled[sender] = notification
             known = before is not None and before.state is PeerState.LEADING
             if self._begun and not known and notification.state is PeerState.LEADING:
                 self._ask_about(sender)
@@ -210,66 +159,29 @@ class Looking:
             if voter not in (self._m.me, leader):
                 self._notify(voter)
 
-    def _is_believable(self, notification: Notification) -> bool:
-        m = self._m
-        members = (*m.config.voters, *m.config.observers)
-        foreign = notification.cluster_id not in (None, m.cluster_id) and m.cluster_id is not None
-        return (
-            notification.sender in members
-            and notification.sender != m.me
-            and (notification.leader is None or notification.leader in m.config.voters)
-            and not foreign
-            and notification.round <= m.round + ROUND_JUMP_MAX
-            and notification.epoch <= m.accepted_epoch + EPOCH_JUMP_MAX
-        )
-
     def _count(self, notification: Notification) -> None:
-        m = self._m
-        if notification.round < m.round:
+        ballot = self._ballot
+        if notification.round < self._m.round:
             self._notify(notification.sender)  # it will come over to this round
             return
-        if notification.round > m.round:
-            m.round = notification.round
-            self._votes.clear()
-            self._vote = None
-            self._votes[notification.sender] = notification
-            self._reconsider()
+        if notification.round > self._m.round:
+            ballot.join(notification)
+            self._finalize_ms = None
             self._broadcast()
             return
-        first = notification.sender not in self._votes
-        self._votes[notification.sender] = notification
-        if self._reconsider():
+        first = notification.sender not in ballot.votes
+        ballot.votes[notification.sender] = notification
+        if ballot.reconsider():
+            self._finalize_ms = None
             self._broadcast()
-        elif first or self._is_better_than(vote_of(notification)):
+        elif first or ballot.is_better_than(notification):
             self._notify(notification.sender)  # it may have missed what we sent to all
-
-    def _reconsider(self) -> bool:
-        """Take the best vote there is; whether that changed ours."""
-        own = self._own_vote()
-        candidates = [vote for vote in (own, self._vote) if vote is not None]
-        if own is not None:
-            for notification in self._votes.values():
-                vote = vote_of(notification)
-                if vote is not None and self._counts(notification):
-                    candidates.append(vote)
-        best = max(candidates, default=None)
-        if best == self._vote:
-            return False
-        self._vote = best
-        self._finalize_ms = None
-        return True
-
-    def _is_better_than(self, vote: Vote | None) -> bool:
-        return self._vote is not None and (vote is None or self._vote > vote)
 
     def _broadcast(self) -> None:
         m = self._m
-        m.trace(
-            "votes",
-            {"round": m.round, "leader": self._vote.leader, "zxid": self._vote.zxid}
-            if self._vote
-            else {"round": m.round, "leader": None},
-        )
+        vote = self._ballot.vote
+        facts = {"leader": vote.leader, "zxid": vote.zxid} if vote else {"leader": None}
+        m.trace("votes", {"round": m.round, **facts})
         for voter in m.config.voters:
             if voter != m.me:
                 self._notify(voter)
@@ -278,7 +190,7 @@ class Looking:
 
     def _notify(self, voter: MemberId) -> None:
         m = self._m
-        vote = self._vote
+        vote = self._ballot.vote
         notification = (
             m.notification(None, ZXID_ZERO, 0, PeerState.LOOKING)
             if vote is None
@@ -299,61 +211,20 @@ class Looking:
     def _decide(self) -> None:
         if not self._begun or self._m.now_ms < self._hold_ms or self._m.transition:
             return
-        leader = self._running_leader()
+        ballot = self._ballot
+        leader = ballot.running_leader()
         if leader is not None:
             self._m.transition = Follow(leader)
-        elif not self._is_elected():
+        elif not ballot.is_elected():
             self._finalize_ms = None
         elif self._is_final():
-            assert self._vote is not None
-            self._elected(self._vote.leader)
-
-    def _running_leader(self) -> MemberId | None:
-        """A member that says it leads, and that a quorum would follow if we did.
-
-        Whether that leadership is any good is for discovery to find out; here it only has to be
-        worth a try, so who says so may be blank, and need not agree about the details of a vote.
-        """
-        m = self._m
-        for leader, notification in sorted(self._settled.items()):
-            if notification.state is PeerState.LEADING and notification.leader == leader:
-                backers = [
-                    sender
-                    for heard in (self._settled, self._votes)
-                    for sender, heard_of in heard.items()
-                    if heard_of.leader == leader
-                ]
-                if m.quorum.contains([*backers, m.me]):
-                    return leader
-        return None
-
-    def _is_elected(self) -> bool:
-        own = self._own_vote()
-        if own is None or self._vote is None:
-            return False
-        backers = [
-            heard.sender
-            for heard in self._heard()
-            if self._counts(heard)
-            and (
-                vote_of(heard) == self._vote
-                # It has decided before us, and speaks of its decision instead of its vote.
-                or (heard.state is not PeerState.LOOKING and heard.leader == self._vote.leader)
-            )
-        ]
-        return self._m.quorum.contains([*backers, self._m.me])
+            assert ballot.vote is not None
+            self._elected(ballot.vote.leader)
 
     def _is_final(self) -> bool:
         """Whether all who can be expected to have voted have, or time is up."""
         m = self._m
-        missing = [
-            voter
-            for voter in m.config.voters
-            if voter not in self._settled
-            and voter not in (m.me, self._lost)
-            and (voter not in self._votes or vote_of(self._votes[voter]) != self._vote)
-        ]
-        if not missing:
+        if self._ballot.is_unanimous(without=self._lost):
             return True
         if self._finalize_ms is None:
             self._finalize_ms = m.now_ms + FINALIZE_MS
@@ -365,7 +236,7 @@ class Looking:
             return
         if leader == m.me:
             early, self._early = tuple(self._early.items()), {}
-            m.transition = Lead(self._founding(), early)
+            m.transition = Lead(self._ballot.founding(), early)
         else:
             m.transition = Follow(leader)
 
@@ -384,9 +255,7 @@ class Looking:
         """All that decides what comes next, but for time and chance."""
         return (
             self._begun,
-            self._vote,
             self._lost,
-            tuple(sorted(self._votes.items())),
-            tuple(sorted(self._settled.items())),
+            self._ballot.state_key(),
             tuple(sorted(self._early.items())),
         )

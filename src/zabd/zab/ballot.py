@@ -1,0 +1,178 @@
+"""A ballot: what the others have said in one round of an election, and what follows from it.
+
+Invariants
+    E1  Only votes of this round count, one for each voter, and only of those who may vote.
+
+See `election` for the rules; this is their arithmetic, without time and without messages.
+"""
+
+from typing import Final, NamedTuple
+
+from zabd.model.ids import Epoch, MemberId
+from zabd.model.zxid import Zxid
+from zabd.zab.learners import EPOCH_JUMP_MAX
+from zabd.zab.member import Member
+from zabd.zab.messages import Notification, PeerState, Standing
+
+ROUND_JUMP_MAX: Final = 1 << 32
+"""No peer is that many elections ahead; a round from a stranger must not end all elections."""
+
+
+class Vote(NamedTuple):
+    """In the order of what decides."""
+
+    epoch: Epoch
+    zxid: Zxid
+    leader: MemberId
+
+
+def vote_of(notification: Notification) -> Vote | None:
+    """The vote in a notification, if it has one."""
+    if notification.leader is None:
+        return None
+    return Vote(notification.epoch, notification.zxid, notification.leader)
+
+
+class Ballot:
+    """The notifications that count, by sender, and our own vote."""
+
+    __slots__ = ("_m", "settled", "vote", "votes")
+
+    def __init__(self, member: Member) -> None:
+        self._m = member
+        self.vote: Vote | None = None
+        self.votes: dict[MemberId, Notification] = {}
+        """Of members that look, in this round."""
+        self.settled: dict[MemberId, Notification] = {}
+        """Of members that have a leader, of any round."""
+
+    def begin(self) -> list[Notification]:
+        """A new round, with a vote for ourselves if we may; what was heard before it began."""
+        heard = [*self.votes.values()]
+        self.votes.clear()
+        self.vote = self.own_vote()
+        return heard
+
+    def join(self, notification: Notification) -> None:
+        """The others are in a later round: go there, and take the better vote."""
+        self._m.round = notification.round
+        self.votes = {notification.sender: notification}
+        self.vote = None
+        self.reconsider()
+
+    def is_believable(self, notification: Notification) -> bool:
+        """Whether it comes from a member of our ensemble and says nothing absurd."""
+        m = self._m
+        members = (*m.config.voters, *m.config.observers)
+        foreign = None not in (notification.cluster_id, m.cluster_id) and (
+            notification.cluster_id != m.cluster_id
+        )
+        return (
+            notification.sender in members
+            and notification.sender != m.me
+            and (notification.leader is None or notification.leader in m.config.voters)
+            and not foreign
+            and notification.round <= m.round + ROUND_JUMP_MAX
+            and notification.epoch <= m.accepted_epoch + EPOCH_JUMP_MAX
+        )
+
+    # --- who votes ------------------------------------------------------------------------------
+
+    def own_vote(self) -> Vote | None:
+        """The vote for ourselves, if we may vote at all."""
+        m = self._m
+        if m.config.observer or not (m.standing is Standing.VOTER or self.founding()):
+            return None
+        return Vote(m.current_epoch, m.tail.last.zxid, m.me)
+
+    def founding(self) -> bool:
+        """Whether all that could know of an earlier life of this ensemble say there was none."""
+        m = self._m
+        if not m.history_empty or m.config.observer:
+            return False
+        heard = self._heard()
+        if not all(notification.history_empty for notification in heard):
+            return False
+        told = m.standing is Standing.FOUNDER or any(
+            notification.standing is Standing.FOUNDER for notification in heard
+        )
+        return told or len(heard) + 1 == len(m.config.voters)
+
+    def _heard(self) -> list[Notification]:
+        """What the other voters said in this round, those who have decided already included."""
+        settled = [one for one in self.settled.values() if one.round == self._m.round]
+        known = {**{one.sender: one for one in settled}, **self.votes}
+        return [known[voter] for voter in self._m.config.voters if voter in known]
+
+    def _counts(self, notification: Notification) -> bool:
+        return notification.standing is Standing.VOTER or self.founding()
+
+    # --- what follows ---------------------------------------------------------------------------
+
+    def reconsider(self) -> bool:
+        """Take the best vote there is; whether that changed ours."""
+        own = self.own_vote()
+        candidates = [vote for vote in (own, self.vote) if vote is not None]
+        if own is not None:
+            for notification in self.votes.values():
+                vote = vote_of(notification)
+                if vote is not None and self._counts(notification):
+                    candidates.append(vote)
+        best = max(candidates, default=None)
+        changed = best != self.vote
+        self.vote = best
+        return changed
+
+    def is_better_than(self, notification: Notification) -> bool:
+        """Whether our vote would change that of the sender."""
+        theirs = vote_of(notification)
+        return self.vote is not None and (theirs is None or self.vote > theirs)
+
+    def running_leader(self) -> MemberId | None:
+        """A member that says it leads, and that a quorum would follow if we did.
+
+        Whether that leadership is any good is for discovery to find out; here it only has to be
+        worth a try, so who says so may be blank, and need not agree about the details of a vote.
+        """
+        m = self._m
+        for leader, notification in sorted(self.settled.items()):
+            if notification.state is PeerState.LEADING and notification.leader == leader:
+                backers = [
+                    sender
+                    for heard in (self.settled, self.votes)
+                    for sender, heard_of in heard.items()
+                    if heard_of.leader == leader
+                ]
+                if m.quorum.contains([*backers, m.me]):
+                    return leader
+        return None
+
+    def is_elected(self) -> bool:
+        """Whether a quorum, ourselves included, votes as we do."""
+        if self.own_vote() is None or self.vote is None:
+            return False
+        backers = [
+            heard.sender
+            for heard in self._heard()
+            if self._counts(heard)
+            and (
+                vote_of(heard) == self.vote
+                # It has decided before us, and speaks of its decision instead of its vote.
+                or (heard.state is not PeerState.LOOKING and heard.leader == self.vote.leader)
+            )
+        ]
+        return self._m.quorum.contains([*backers, self._m.me])
+
+    def is_unanimous(self, without: MemberId | None) -> bool:
+        """Whether all voters but one agree with us, or have a leader already."""
+        return all(
+            voter in self.settled
+            or voter in (self._m.me, without)
+            or (voter in self.votes and vote_of(self.votes[voter]) == self.vote)
+            for voter in self._m.config.voters
+        )
+
+    def state_key(self) -> tuple[object, ...]:
+        """All that decides what comes next."""
+        votes, settled = sorted(self.votes.items()), sorted(self.settled.items())
+        return (self.vote, tuple(votes), tuple(settled))
