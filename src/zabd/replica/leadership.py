@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zabd.model.errors import ErrorCode, MarshallingError, UnimplementedError
-from zabd.model.ops import DeleteContainer, OpCode
+from zabd.model.ops import CreateSession, DeleteContainer, OpCode
 from zabd.model.paths import CONFIG_PATH
 from zabd.model.zxid import Zxid
 from zabd.replica import messages
@@ -204,7 +204,9 @@ class Leadership:
         if opcode == OpCode.CREATE_SESSION:
             timeout_ms = int.from_bytes(intent.frame, "big")
             self.tracker.track(zxid, timeout_ms, intent.origin, now_ms)
-            return txns.create_session(timeout_ms)
+            # The preparer has to know: with a slow disk here a follower applies the creation
+            # before we do, and its client's first write may come before our tree has the session.
+            return self._preparer.prepare(zxid, time_ms, zxid, (), CreateSession(timeout_ms))
         if opcode == messages.VALIDATE:
             self._validate(intent, now_ms)
             return None
@@ -237,8 +239,8 @@ class Leadership:
 
     def _validate(self, intent: Intent, now_ms: int) -> None:
         session_id = intent.session_id
-        # A session whose creation is still in flight was never told to any client.
-        if session_id not in self.tracker or session_id not in self._tree.sessions:
+        # Its creation may be in flight still: a follower may have applied it before we have.
+        if session_id not in self.tracker or not self._preparer.session_is_live(session_id):
             self._answer(intent.origin, Answer(AnswerKind.GONE, intent.request_id, 0))
             return
         timeout_ms = int.from_bytes(intent.frame, "big")

@@ -1,0 +1,233 @@
+"""`zabctl dedup`: a command that runs once per key, whichever hosts try."""
+
+import asyncio
+import base64
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from zabd.cli.command_group import GRACE_S, shell_status, start, supervised
+from zabd.cli.connection import Connection, checked_path, connection_options
+from zabd.cli.output import CommandError, ExitStatus, say
+
+if TYPE_CHECKING:
+    from zabd.client import Client
+    from zabd.client.recipes.dedup import DedupError
+    from zabd.client.recipes.dedup.hold import Held
+
+# The whole record is JSON of at most 64 KiB, in which a byte of output may take six.
+RECORD_BYTES_MAX = 64 * 1024 - 1024
+SHA256_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("key")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--payload", metavar="FILE", help="What is asked for; compared by digest. - is stdin."
+)
+@click.option("--payload-hash", metavar="HEX", help="The SHA-256 of the payload, in its place.")
+@click.option("--wait", default=30.0, metavar="SECS", help="Wait for whoever works on the key now.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for whoever works on the key now.")
+@click.option("--ttl", default=86_400.0, metavar="SECS", help="How long the outcome is kept.")
+@click.option(
+    "--on-in-doubt",
+    default="rerun",
+    type=click.Choice(["rerun", "fail"]),
+    help="When an earlier attempt may have run: run again, or fail.",
+)
+@click.option("--store-failure", is_flag=True, help="Record a failure too: do not run again.")
+@click.option(
+    "--base", default="/dedup", metavar="PATH", callback=checked_path, help="Znode above."
+)
+@click.option("--grace", default=GRACE_S, metavar="SECS", help="From SIGTERM to SIGKILL.")
+@connection_options
+def dedup(
+    connection: Connection,
+    key: str,
+    command: tuple[str, ...],
+    payload: str | None,
+    payload_hash: str | None,
+    wait: float,
+    ttl: float,
+    on_in_doubt: str,
+    base: str,
+    grace: float,
+    *,
+    no_wait: bool,
+    store_failure: bool,
+) -> None:
+    r"""Run COMMAND once per KEY across all hosts; write -- in front of it.
+
+    The first caller runs COMMAND and records its exit status and standard output. A duplicate does
+    not run it: it prints what was recorded, exits with the recorded status and says "replayed" on
+    standard error. A failure is not recorded and leaves the key free, unless --store-failure is
+    given. Death by a signal leaves the attempt in doubt: it may have done its work.
+
+    COMMAND finds in its environment DEDUP_KEY, DEDUP_ATTEMPT and DEDUP_FENCING_TOKEN, a number that
+    is greater for each later attempt: hand it to whatever is written to, and let that refuse lower
+    ones. After an attempt in doubt DEDUP_PREVIOUS_TOKEN is that attempt's number.
+
+    When the connection is lost COMMAND and its children are stopped (SIGSTOP); they go on when the
+    session is there again. When it is over they are ended (SIGTERM, later SIGKILL) and nothing is
+    recorded. If this program is frozen itself, COMMAND is not: then only the token protects what it
+    writes to.
+
+    \b
+    Exit status: that of COMMAND, run or recorded (128 + n after signal n), or
+      65   the key was used with another payload
+      69   no member serves or could be reached
+      75   somebody else works on the key, or the session was lost: try again
+      76   an earlier attempt may have run, and --on-in-doubt=fail
+      126  COMMAND cannot be run
+      127  COMMAND is not found
+    """
+    asked = _payload(payload, payload_hash)
+
+    async def work(client: "Client") -> int:
+        from zabd.client.recipes.dedup import Dedup
+
+        deduper = Dedup(
+            client,
+            base=base,
+            result_ttl=ttl,
+            on_conflict="fail" if no_wait else "wait",
+            on_in_doubt="fail" if on_in_doubt == "fail" else "rerun",
+            acquire_timeout=wait,
+        )
+        async with deduper.hold(key, payload=asked) as attempt:
+            if attempt.replay is not None:
+                return _replay(key, attempt.replay.value)
+            return await _execute(client, attempt, command, grace, store_failure=store_failure)
+
+    from zabd.client.recipes.dedup import DedupError, ReplayedFailureError
+
+    try:
+        status = connection.run(work)
+    except ReplayedFailureError as error:
+        status = _replay(error.key, _data_of(error.failure))
+    except DedupError as error:
+        raise CommandError(str(error), _status_of(error)) from error
+    raise SystemExit(status)
+
+
+async def _execute(
+    client: "Client",
+    attempt: "Held",
+    command: tuple[str, ...],
+    grace_s: float,
+    *,
+    store_failure: bool,
+) -> int:
+    try:
+        group = await start(command, _environment(attempt), capture=True, grace_s=grace_s)
+    except CommandError:
+        await attempt.release()
+        raise
+    async with supervised(group, client, attempt.gate):
+        output, status = await asyncio.gather(group.copy_output(RECORD_BYTES_MAX + 1), group.wait())
+    await attempt.gate()
+    await _settle(attempt, status, output, store_failure=store_failure)
+    return shell_status(status)
+
+
+async def _settle(attempt: "Held", status: int, output: bytes, *, store_failure: bool) -> None:
+    from zabd.client.recipes.dedup import PermanentError
+
+    if status < 0:
+        say(f"killed by signal {-status}: whether {attempt.key} was done is in doubt")
+        await attempt.leave_in_doubt()
+    elif status == 0:
+        await attempt.complete(recorded(status, output))
+    elif store_failure:
+        await attempt.fail(PermanentError(f"exit status {status}", recorded(status, output)))
+    else:
+        await attempt.release()
+
+
+def recorded(status: int, output: bytes) -> dict[str, object]:
+    """What is kept of a run; output that the record cannot hold is left out, and that is noted."""
+    value: dict[str, object] = {"status": status}
+    try:
+        value["stdout"] = output.decode("utf-8")
+    except UnicodeDecodeError:
+        value["stdout_base64"] = base64.b64encode(output).decode("ascii")
+    if len(json.dumps(value, ensure_ascii=False).encode()) > RECORD_BYTES_MAX:
+        return {"status": status, "stdout_omitted": True}
+    return value
+
+
+def output_of(value: Mapping[str, object]) -> bytes | None:
+    """The recorded standard output; None when it was too long to be kept."""
+    if value.get("stdout_omitted"):
+        return None
+    if (text := value.get("stdout")) is not None:
+        return str(text).encode()
+    return base64.b64decode(str(value.get("stdout_base64", "")))
+
+
+def _replay(key: str, value: object) -> int:
+    if not isinstance(value, Mapping) or not isinstance(status := value.get("status"), int):
+        raise CommandError(
+            f"the outcome of {key} was recorded by something else than this command",
+            ExitStatus.REFUSED,
+        )
+    output = output_of(value)
+    if output is None:
+        say("replayed, but its output was too long to be recorded")
+    else:
+        sys.stdout.buffer.write(output)
+        sys.stdout.buffer.flush()
+        say("replayed")
+    return shell_status(status)
+
+
+def _data_of(failure: object) -> object:
+    return failure.get("data") if isinstance(failure, Mapping) else None
+
+
+def _environment(attempt: "Held") -> dict[str, str]:
+    environment = {
+        "DEDUP_KEY": attempt.key,
+        "DEDUP_ATTEMPT": str(attempt.attempt),
+        "DEDUP_FENCING_TOKEN": str(attempt.fencing_token),
+    }
+    if attempt.previous is not None and attempt.previous.fencing_token is not None:
+        environment["DEDUP_PREVIOUS_TOKEN"] = str(attempt.previous.fencing_token)
+    return environment
+
+
+def _payload(file: str | None, digest: str | None) -> object:
+    from zabd.client.recipes.dedup.fingerprint import Fingerprint
+
+    if file is not None and digest is not None:
+        raise click.UsageError("--payload and --payload-hash exclude each other")
+    if digest is not None:
+        if not SHA256_HEX.fullmatch(digest.lower()):
+            raise click.BadParameter("expected 64 hexadecimal digits", param_hint="--payload-hash")
+        return Fingerprint(digest.lower())
+    if file is None:
+        return None
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"{file}: {error.strerror}", param_hint="--payload") from error
+
+
+def _status_of(error: "DedupError") -> ExitStatus:
+    from zabd.client.recipes import dedup as errors
+
+    if isinstance(error, errors.PayloadMismatchError):
+        return ExitStatus.MISMATCH
+    if isinstance(error, errors.InDoubtError):
+        return ExitStatus.IN_DOUBT
+    if error.retry or isinstance(error, errors.FencedError):
+        return ExitStatus.TRY_AGAIN
+    return ExitStatus.REFUSED

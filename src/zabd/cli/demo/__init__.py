@@ -1,0 +1,1 @@
+"""The main job on real processes: duplicated requests, a dead leader, a frozen holder."""

@@ -1,0 +1,51 @@
+import random
+
+from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.ops import Create, OpCode
+from zabd.model.zxid import Zxid
+from zabd.replica import ReplicaConfig, messages
+from zabd.replica.leadership import Leadership
+from zabd.replica.messages import AnswerKind, Intent
+from zabd.wire.requests import encode_request
+from zabd.zab.config import EnsembleConfig
+from zabd.znode_tree import txns
+from zabd.znode_tree.tree import ZnodeTree
+
+FOLLOWER = 2
+TIMEOUT_MS = (12_000).to_bytes(4, "big")
+
+
+def leadership() -> Leadership:
+    """A leader's half on an empty tree, to which nothing is ever delivered."""
+    config = ReplicaConfig(
+        ensemble=EnsembleConfig(me=1, voters=(1, 2, 3), observers=(), tick_ms=2000),
+        min_session_timeout_ms=4000,
+        max_session_timeout_ms=40_000,
+    )
+    return Leadership(config, ZnodeTree(), random.Random(1), wall_ms=0, now_ms=0)
+
+
+def txns_of(leader: Leadership, first: Zxid) -> list[txns.Txn]:
+    """The txns of the next batch."""
+    batch = leader.next_batch(first, now_ms=0)
+    assert batch is not None
+    _, entries = txns.unpack_batch(batch[1])
+    return [entry[3] for entry in entries]
+
+
+def test_a_session_may_write_before_its_creation_is_applied_here() -> None:
+    """With the leader's disk the slowest of three, a follower's client is ahead of its tree."""
+    leader = leadership()
+    leader.gather([Intent(FOLLOWER, 1, 0, OpCode.CREATE_SESSION, TIMEOUT_MS, ())])
+    *_, created = txns_of(leader, Zxid.of(1, 1))
+    session_id = Zxid.of(1, 2)  # behind the txn that founds the ensemble
+    request = encode_request(1, Create("/a", b"", OPEN_ACL_UNSAFE, 0))[4:]
+
+    leader.gather([Intent(FOLLOWER, 2, session_id, OpCode.CREATE, request, ())])
+    leader.gather([Intent(FOLLOWER, 3, session_id, messages.VALIDATE, TIMEOUT_MS, ())])
+    [write] = txns_of(leader, Zxid.of(1, 3))
+
+    assert created[0] == txns.CREATE_SESSION
+    assert write[0] == txns.CREATE
+    [answer] = leader.take_answers()[FOLLOWER]
+    assert answer.kind is AnswerKind.ALIVE
