@@ -206,16 +206,17 @@ async def _serve(config: ServerConfig, log: EventLog) -> int:
 async def _to_the_end(server: Server, log: EventLog) -> int:
     serving = False
     asyncio.get_running_loop().set_exception_handler(_exception_handler(server, log))
+    asked_to_stop = _signalled()
     try:
         await server.start()
         serving = True
         # The tree that was loaded is not garbage, and need not be looked through for any.
         gc.collect()
         gc.freeze()
-        stopping = _stop_on_signals(server)
-        await server.serve()
-        for task in stopping:
-            await task
+        ended = asyncio.ensure_future(server.serve())
+        await asyncio.wait((ended, asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
+        await server.stop()
+        await ended
     except CannotListenError as error:
         return _ended(log, error, EXIT_ADDRESS)
     except StorageError as error:
@@ -248,13 +249,18 @@ def _exception_handler(
     return handle
 
 
-def _stop_on_signals(server: Server) -> list[asyncio.Task[None]]:
-    """SIGTERM and SIGINT stop the member in order; the tasks that do it."""
+def _signalled() -> asyncio.Future[None]:
+    """Done once SIGTERM or SIGINT came."""
     loop = asyncio.get_running_loop()
-    tasks: list[asyncio.Task[None]] = []
+    asked: asyncio.Future[None] = loop.create_future()
+
+    def ask() -> None:
+        if not asked.done():
+            asked.set_result(None)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: tasks.append(loop.create_task(server.stop())))
-    return tasks
+        loop.add_signal_handler(number, ask)
+    return asked
 
 
 def _ended(log: EventLog, error: Exception, code: int) -> int:
@@ -272,3 +278,7 @@ def main() -> None:
         _say("python -O drops the checks that keep a bug from becoming lost data: run without it")
         sys.exit(EXIT_CONFIG)
     command()
+
+
+if __name__ == "__main__":
+    main()
