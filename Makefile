@@ -11,10 +11,10 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim bench clean
+.PHONY: help venv demo test test-slow check format sim bench clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
 
 venv: $(TOOLS) ## Create .venv with zabd and the tools of development
 
@@ -23,6 +23,9 @@ demo: $(RUNTIME) ## Three real members, duplicated requests, a killed leader, a 
 
 test: $(TOOLS) ## Every test but the slow ones
 	$(BIN)/pytest -m "not slow" $(ARGS)
+
+test-slow: $(TOOLS) ## The slow tests: real processes, real timeouts, many kills
+	$(BIN)/pytest -m slow $(ARGS)
 
 check: $(TOOLS) ## Format, lint, types and import rules
 	$(BIN)/ruff format --check .

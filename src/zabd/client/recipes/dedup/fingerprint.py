@@ -30,12 +30,15 @@ def fingerprint(
 ) -> Fingerprint:
     """Digest a payload: bytes as they are, anything else as canonical JSON.
 
-    `select` picks what counts. With `hmac_key` small payloads cannot be guessed from the znode.
+    `select` picks what counts. With `hmac_key` small payloads cannot be guessed from the znode. A
+    `Fingerprint` is taken as it is: from a caller who has the digest and not the payload.
 
     Raises:
         TypeError, ValueError: the payload is not JSON-like, or has NaN or infinity in it.
     """
     alg = ALGORITHM if hmac_key is None else HMAC_ALGORITHM
+    if isinstance(payload, Fingerprint):
+        return payload
     if payload is None:
         return Fingerprint(None, alg)
     chosen = payload if select is None else select(payload)
