@@ -214,8 +214,7 @@ class Connection(asyncio.Protocol):
         self.identities: list[Auth] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, MemoryTransport)
-        self.transport = transport
+        self.transport = cast("MemoryTransport", transport)
         self.server.connections.append(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -4,6 +4,7 @@ from zabd.client.client import Client, connect
 from zabd.client.effects import SessionState
 from zabd.client.events import EventStream, StateChange
 from zabd.client.retry import RetryPolicy
+from zabd.client.sync import SyncClient, SyncTransaction
 from zabd.client.transaction import Transaction
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "RetryPolicy",
     "SessionState",
     "StateChange",
+    "SyncClient",
+    "SyncTransaction",
     "Transaction",
     "connect",
 ]

@@ -2,5 +2,14 @@
 
 from zabd.client.recipes.dedup import Dedup
 from zabd.client.recipes.lock import Lock, LockError, LockLostError, LockTimeoutError
+from zabd.client.recipes.sync import SyncDedup, SyncLock
 
-__all__ = ["Dedup", "Lock", "LockError", "LockLostError", "LockTimeoutError"]
+__all__ = [
+    "Dedup",
+    "Lock",
+    "LockError",
+    "LockLostError",
+    "LockTimeoutError",
+    "SyncDedup",
+    "SyncLock",
+]

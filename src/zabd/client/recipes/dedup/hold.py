@@ -40,8 +40,7 @@ class Hold:
     async def __aenter__(self) -> Held:
         entered = await self._enter()
         if isinstance(entered, Result):
-            self._request.log.record("replayed", attempt=entered.attempt)
-            return Held(None, self._replay(entered))
+            return Held(None, replayed(self._request, entered))
         self._attempt = entered
         self._task = asyncio.current_task()
         assert self._task is not None
@@ -61,18 +60,8 @@ class Hold:
         if attempt.failure is not None and not attempt.record:
             attempt.forsake()
             self._raise_failure(attempt, error)
-        elif not attempt.ended:
-            await self._end(attempt, error)
-
-    def _replay(self, record: Result) -> Outcome[Any]:
-        value = self._request.value_of(record)
-        return Outcome(value, True, record.attempt, record.fencing_token, record)
-
-    async def _end(self, attempt: Attempt, error: BaseException | None) -> None:
-        if error is None:
-            await attempt.leave_in_doubt()
-            raise self._request.error(MissingOutcomeError)
-        await end_by(attempt, error, self._request)
+        else:
+            await finish(attempt, error, self._request)
 
     def _raise_failure(self, attempt: Attempt, error: BaseException | None) -> None:
         assert attempt.failure is not None
@@ -97,6 +86,27 @@ class Hold:
         if self._attempt is not None and not self._attempt.ended and self._task is not None:
             self._cancelled = True
             self._task.cancel()
+
+
+def replayed(request: Request, record: Result) -> Outcome[Any]:
+    """The outcome that was there already; raises if it is a failure."""
+    request.log.record("replayed", attempt=record.attempt)
+    value = request.value_of(record)
+    return Outcome(value, True, record.attempt, record.fencing_token, record)
+
+
+async def finish(attempt: Attempt, error: BaseException | None, request: Request) -> None:
+    """End an attempt whose block was left, if the block has not said how it ends."""
+    if attempt.failure is not None and attempt.record is None:
+        attempt.forsake()
+        raise attempt.failure
+    if attempt.ended:
+        return
+    if error is not None:
+        await end_by(attempt, error, request)
+        return
+    await attempt.leave_in_doubt()
+    raise request.error(MissingOutcomeError)
 
 
 async def end_by(attempt: Attempt, error: BaseException, request: Request) -> None:

@@ -64,8 +64,8 @@ class Dedup:
         The function is not resumed while the connection is suspended, and cancelled when the
         session is lost. Raises the errors of `dedup.errors`, and what the function raises.
         """
-        request = self._request(key, payload, options)
-        entered = await self._enter(request)
+        request = self.request(key, payload, options)
+        entered = await self.enter(request)
         return await execute(request, entered, function)
 
     def hold(self, key: str, *, payload: object = None, **options: Any) -> Hold:  # noqa: ANN401
@@ -74,8 +74,8 @@ class Dedup:
         In the block look at `ctx.replay` first, then work and await `ctx.complete(value)`,
         `ctx.fail(error)` or `ctx.release()`. The block is cancelled when the session is lost.
         """
-        request = self._request(key, payload, options)
-        return Hold(request, lambda: self._enter(request))
+        request = self.request(key, payload, options)
+        return Hold(request, lambda: self.enter(request))
 
     def idempotent(
         self,
@@ -110,7 +110,7 @@ class Dedup:
 
     async def forget(self, key: str) -> bool:
         """Take the key's lock and delete its records; return whether there were any."""
-        return await forget(self._request(key, None, {}))
+        return await forget(self.request(key, None, {}))
 
     async def resolve(self, key: str, verdict: object) -> None:
         """Settle an attempt in doubt: `Completed(value)`, `Failed(error)` or `NotExecuted`."""
@@ -119,13 +119,14 @@ class Dedup:
             return verdict
 
         options = {"on_in_doubt": "recover", "recover": recover, "max_attempts": None}
-        entered = await self._enter(self._request(key, None, options))
+        entered = await self.enter(self.request(key, None, options))
         if isinstance(entered, Attempt):
             await entered.release()
 
-    # Inside.
+    # What other ways of running are built on.
 
-    async def _enter(self, request: Request) -> Entered:
+    async def enter(self, request: Request) -> Entered:
+        """Contend for the key: return its record, or the attempt that the caller has to end."""
         loop = asyncio.get_running_loop()
         limit = request.options.acquire_timeout
         deadline = None if limit is None else loop.time() + limit
@@ -138,12 +139,15 @@ class Dedup:
                 if not request.options.retry_on_lost:
                     raise
 
-    def _request(self, key: str, payload: object, options: dict[str, Any]) -> Request:
+    def request(self, key: str, payload: object, options: dict[str, Any]) -> Request:
+        """A wish for the key, with options of its own over those of this `Dedup`."""
         chosen = replace(self.options, **options) if options else self.options
         print_ = fingerprint(payload, select=chosen.select, hmac_key=chosen.hmac_key)
         path = self._path(key, chosen)
         log = DedupLog(key, path, hide_key=chosen.hide_key)
         return Request(self.client, key, path, print_, chosen, log)
+
+    # Inside.
 
     def _path(self, key: str, options: Options) -> str:
         return join(self.base, znode_name(key, hashed=options.key_hash))

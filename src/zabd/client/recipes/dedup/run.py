@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from zabd.client.recipes.dedup.attempt import Attempt, Entered
 from zabd.client.recipes.dedup.errors import ExecutionTimeoutError
 from zabd.client.recipes.dedup.gate import drive
-from zabd.client.recipes.dedup.hold import end_by
+from zabd.client.recipes.dedup.hold import end_by, replayed
 from zabd.client.recipes.dedup.options import Outcome
 from zabd.client.recipes.dedup.records import Result
 from zabd.client.recipes.dedup.request import Request
@@ -26,9 +26,7 @@ async def execute(
 ) -> Outcome[T]:
     """Replay the record, or run the function for the attempt."""
     if isinstance(entered, Result):
-        request.log.record("replayed", attempt=entered.attempt)
-        value = cast("T", request.value_of(entered))
-        return Outcome(value, True, entered.attempt, entered.fencing_token, entered)
+        return replayed(request, entered)
     attempt = entered
     attempt.start()
     value = await _run(request, attempt, function)

@@ -1,0 +1,155 @@
+"""Claims about the blocking facade, on a scripted server behind a real port."""
+
+import inspect
+import threading
+import time
+
+import pytest
+from tests.client.real_port import real_port
+
+from zabd.client import Client, SyncClient
+from zabd.client.recipes import Dedup, Lock, SyncDedup, SyncLock
+from zabd.client.recipes.dedup import (
+    KeyState,
+    MissingOutcomeError,
+    ReplayedFailureError,
+    SessionLostError,
+)
+from zabd.client.recipes.sync import SyncAttempt
+from zabd.model.errors import LocalProtocolError, NoNodeError
+from zabd.model.watch_events import WatchEvent
+
+
+def test_the_operations_have_the_same_names_and_answers() -> None:
+    """Who knows one client knows the other."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        assert zk.connected
+        assert zk.create("/a", b"1") == "/a"
+        assert zk.create("/b/c-", sequential=True, make_parents=True) == "/b/c-0000000000"
+        assert zk.get("/a").data == b"1"
+        assert zk.set("/a", b"2", version=0).version == 1
+        assert zk.exists("/nope") is None
+        assert zk.get_children("/") == ["a", "b"]
+        zk.sync("/")
+        with zk.transaction() as tx:
+            tx.check("/a", version=1).set("/a", b"3").delete("/b/c-0000000000")
+        assert tx.results is not None
+        assert len(tx.results) == 3
+        with pytest.raises(NoNodeError, match="/nope"):
+            zk.get("/nope")
+        zk.delete("/b", recursive=True)
+        assert zk.get_children("/") == ["a"]
+
+
+def test_watchers_are_called_on_a_thread_of_their_own_and_may_use_the_client() -> None:
+    """A watcher that blocks must not stop the heartbeats, nor wait for itself."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        zk.create("/a", b"1")
+        seen: list[bytes | None] = []
+        done = threading.Event()
+
+        def watcher(event: WatchEvent) -> None:
+            seen.append(zk.get(event.path).data)
+            done.set()
+
+        zk.get("/a", watch=watcher)
+        zk.set("/a", b"2")
+        assert done.wait(5)
+        assert seen == [b"2"]
+
+
+def test_heartbeats_go_on_while_the_caller_blocks() -> None:
+    """The loop is on a thread of its own, whatever the caller's thread does."""
+    with real_port() as port, SyncClient(port.hosts, timeout=1.0) as zk:
+        session = zk.session_id
+        time.sleep(2.5)  # noqa: TID251 - this is what the claim is about
+        assert zk.connected
+        assert zk.session_id == session
+
+
+def test_a_lock_and_dedup_work_from_threads() -> None:
+    """The recipes are the same ones."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        inside: list[int] = []
+
+        def work() -> None:
+            with SyncLock(zk, "/lock") as lock:
+                inside.append(1)
+                assert len(inside) == 1
+                lock.verify()
+                assert lock.held
+                inside.pop()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        dedup = SyncDedup(zk)
+
+        def charge(ctx: SyncAttempt) -> int:
+            ctx.gate()
+            return ctx.fencing_token
+
+        first = dedup.run("k", charge, payload=b"x")
+        again = dedup.run("k", charge, payload=b"x")
+        assert (first.replayed, again.replayed) == (False, True)
+        assert first.value == again.value
+        assert dedup.status("k").state is KeyState.COMPLETED
+        assert dedup.forget("k")
+
+
+def test_leaving_a_block_after_the_loss_raises() -> None:
+    """A thread cannot be cancelled, so this is where it hears of it at the latest."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        with pytest.raises(SessionLostError), SyncDedup(zk).hold("k") as ctx:
+            port.call(lambda: port.ensemble.expire(zk.session_id))
+            assert ctx.lost.wait(5)
+        with pytest.raises(MissingOutcomeError), SyncDedup(zk).hold("k"):
+            pass
+        with SyncDedup(zk).hold("j") as ctx:
+            ctx.fail(ValueError("no"))
+        with pytest.raises(ReplayedFailureError):
+            SyncDedup(zk).run("j", lambda _: 1)
+
+
+def test_the_facade_has_every_method_of_the_client() -> None:
+    """A name that one of them lacks would be found in production."""
+    for asynchronous, blocking in ((Client, SyncClient), (Lock, SyncLock), (Dedup, SyncDedup)):
+        names = {name for name, _ in inspect.getmembers(asynchronous) if not name.startswith("_")}
+        missing = names - {name for name, _ in inspect.getmembers(blocking)}
+        assert missing <= ONLY_ASYNC[asynchronous], blocking
+
+
+# What has no meaning in a thread, or is there through `asyncio_client`.
+ONLY_ASYNC: dict[type, set[str]] = {
+    Client: {
+        "call",
+        "check_lease",
+        "identity",
+        "last_zxid",
+        "lease_remaining",
+        "now_ms",
+        "on_transition",
+        "retry",
+        "server",
+        "spawn",
+        "unwatch",
+        "wall_ms",
+    },
+    Lock: {"wait_lost"},
+    Dedup: {"enter", "request", "idempotent"},
+}
+
+
+def test_calls_before_start_and_after_close_are_errors() -> None:
+    """Not a hang."""
+    with real_port() as port:
+        zk = SyncClient(port.hosts)
+        with pytest.raises(LocalProtocolError):
+            zk.get("/a")
+        with zk:
+            pass
+        with pytest.raises(LocalProtocolError):
+            zk.get("/a")
