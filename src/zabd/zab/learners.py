@@ -1,5 +1,6 @@
 """Learners as their leader sees them: one for each link, and how far it has come."""
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
@@ -89,6 +90,66 @@ class Learner:
             self.stage,
             self.pong_round,
         )
+
+
+class Learners:
+    """The learners of one leadership: one for each member, the one of its present link (G1)."""
+
+    __slots__ = ("_by_member", "_m", "links")
+
+    def __init__(self, member: Member) -> None:
+        self._m = member
+        self.links: dict[LinkId, Learner] = {}
+        self._by_member: dict[MemberId, Learner] = {}
+
+    def __iter__(self) -> Iterator[Learner]:
+        # A learner may go while we look at all of them.
+        return iter([*self.links.values()])
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._by_member
+
+    def of(self, member: MemberId) -> Learner | None:
+        """The learner that is this member."""
+        return self._by_member.get(member)
+
+    def add(self, learner: Learner) -> None:
+        """A learner has introduced itself; an earlier link of its is gone."""
+        assert learner.member not in self._by_member, "G1"
+        self.links[learner.link] = self._by_member[learner.member] = learner
+
+    def pop(self, link: LinkId) -> Learner | None:
+        """The link is gone."""
+        learner = self.links.pop(link, None)
+        if learner is not None:
+            del self._by_member[learner.member]
+        return learner
+
+    def counted(self, least: Stage, heard_since_ms: int | None = None) -> list[MemberId]:
+        """The voters on whom a decision may rest, ourselves not among them."""
+        return [
+            learner.member
+            for learner in self.links.values()
+            if learner.counts
+            and learner.stage >= least
+            and (heard_since_ms is None or learner.heard_ms >= heard_since_ms)
+        ]
+
+    def make_quorum(self, least: Stage, heard_since_ms: int | None = None) -> bool:
+        """Whether these voters and we are enough."""
+        return self._m.quorum.contains([*self.counted(least, heard_since_ms), self._m.me])
+
+    def in_step(self) -> dict[LinkId, MemberId]:
+        """The learners that are in broadcast."""
+        return {
+            link: learner.member
+            for link, learner in self.links.items()
+            if learner.stage is Stage.SERVING
+        }
+
+    def state_key(self) -> tuple[object, ...]:
+        """All that decides what comes next, but for time."""
+        return tuple(learner.state_key() for learner in self.links.values())
 
 
 def check_follower_info(member: Member, info: FollowerInfo) -> None:

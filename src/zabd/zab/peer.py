@@ -200,7 +200,7 @@ class Peer:
             case Following() as role:
                 return role.in_step and link == role.link
             case Leading() as role:
-                return role.established and link in role.in_step
+                return role.established and role.is_in_step(link)
             case _:
                 return False
 
