@@ -18,7 +18,7 @@ from zabd.model.ops import Op
 from zabd.model.session import PASSWORD_SIZE, ConnectRequest, ConnectResponse
 from zabd.replica import Replica, ReplicaConfig
 from zabd.replica import effects as out
-from zabd.replica.events import SnapshotTaken
+from zabd.replica.events import Drained, SnapshotTaken
 from zabd.wire.connection import ClientConnection, Event, Reply
 from zabd.zab import effects as zab
 from zabd.zab import events
@@ -252,6 +252,8 @@ class Ensemble:
                 self._clients[member, connection_id].paused = True
             case out.ResumeReading(connection_id):
                 self._clients[member, connection_id].paused = False
+            case out.ReportDrained(connection_id):
+                self._later(member, Drained(connection_id))
             case out.TakeSnapshot(_, walk):
                 self.snapshots[member] = list(iter(partial(walk.next_slice, 100), None))
                 self._later(member, SnapshotTaken(done=True))

@@ -448,3 +448,29 @@ def test_every_line_knows_where_the_member_stands(fresh: Callable[[], Path]) -> 
             session.close()
 
     run(scenario)
+
+
+def test_large_reads_wait_until_the_client_takes_them(fresh: Callable[[], Path]) -> None:
+    """A small packet may ask for gigabytes; what is not taken is not made (P18)."""
+
+    async def scenario() -> None:
+        server = server_of(alone(fresh()))
+        async with running(server):
+            session = await open_session(server)
+            await session.create("/a", bytes(500_000))
+            count = 60
+            frames = [session.wire.send(GetData("/a", False))[1] for _ in range(count)]
+            session.writer.write(b"".join(frames))
+            [link] = server.driver.clients.links()
+            [connection] = server.driver.replica.clients.connections.values()
+            await until(lambda: connection.received > count)
+
+            for _ in range(count):
+                assert link.queued_bytes + connection.output_bytes < 4 * 2**20
+                reply = await session.next()
+                assert isinstance(reply, Reply)
+                assert isinstance(reply.result, GetDataResult)
+            assert await session.get("/a") == bytes(500_000)
+            session.close()
+
+    run(scenario)

@@ -33,7 +33,14 @@ from zabd.model.session import PASSWORD_SIZE, ConnectRequest, ConnectResponse, r
 from zabd.model.watch_events import KeeperState, WatchEvent
 from zabd.replica import messages
 from zabd.replica.connection import Connection, ConnectionState, Pending
-from zabd.replica.effects import AnswerWord, CloseConnection, PauseReading, ResumeReading, Write
+from zabd.replica.effects import (
+    AnswerWord,
+    CloseConnection,
+    PauseReading,
+    ReportDrained,
+    ResumeReading,
+    Write,
+)
 from zabd.replica.messages import Answer, AnswerKind, Intent
 from zabd.replica.reads import READS
 from zabd.replica.stats import ClientStats
@@ -56,6 +63,10 @@ if TYPE_CHECKING:
     from zabd.replica.effects import Effect
     from zabd.wire.connection import ServerItem
     from zabd.znode_tree.tree import Applied, Change, ZnodeTree
+
+OUTPUT_BYTES_MAX = 1 << 20
+"""Replies made for one connection before it has taken them; a few large reads, asked for in one
+small packet, must not fill the memory. The reply that reaches this is the last one."""
 
 GREETING_TIMEOUT_MS = 10_000
 """A connection without a session is cut after this (CLIENT_PROTOCOL section 15)."""
@@ -150,6 +161,14 @@ class Clients:
         connection = self.connections.get(connection_id)
         if connection is not None:
             self._forget(connection)
+
+    def drained(self, connection_id: ConnectionId, now_ms: int) -> None:
+        """The client has taken what was written: go on with its replies."""
+        connection = self.connections.get(connection_id)
+        if connection is not None:
+            self._now_ms = now_ms
+            connection.stuffed = False
+            self._drain(connection)
 
     def close_idle(self, now_ms: int) -> None:
         """Cut connections that never asked for a session."""
@@ -256,6 +275,9 @@ class Clients:
                 data = output[0] if len(output) == 1 else b"".join(output)
                 writes.append(Write(connection.connection_id, data))
                 connection.output = []
+                connection.output_bytes = 0
+                if connection.stuffed:
+                    effects.append(ReportDrained(connection.connection_id))
             connection.dirty = False
         self._dirty = []
         # A close takes effect after what was written before it.
@@ -331,7 +353,7 @@ class Clients:
             self._output(connection, replies.reply(PING_XID, self.tree.zxid))
         elif opcode == OpCode.AUTH:
             self._authenticate(connection, xid, frame)
-        elif connection.queue:
+        elif connection.queue or connection.stuffed:
             self._enqueue(connection, Pending(xid, opcode, frame, self._now_ms))
         else:
             self._output(connection, self._answer_here(connection, xid, opcode, frame))
@@ -413,7 +435,7 @@ class Clients:
     def _drain(self, connection: Connection) -> None:
         """Answer from the head of the queue whatever can be answered (C1, C2)."""
         queue = connection.queue
-        while queue:
+        while queue and not connection.stuffed:
             pending = queue[0]
             reply = pending.reply
             if reply is None:
@@ -506,6 +528,9 @@ class Clients:
 
     def _output(self, connection: Connection, data: bytes) -> None:
         connection.output.append(data)
+        connection.output_bytes += len(data)
+        if connection.output_bytes >= OUTPUT_BYTES_MAX:
+            connection.stuffed = True
         if not connection.dirty:
             connection.dirty = True
             self._dirty.append(connection)

@@ -66,6 +66,7 @@ class Connection:
         "latency_min_ms",
         "latency_total_ms",
         "output",
+        "output_bytes",
         "paused",
         "queue",
         "queued_bytes",
@@ -73,6 +74,7 @@ class Connection:
         "sent",
         "session_id",
         "state",
+        "stuffed",
         "syncs_pending",
         "timeout_ms",
         "wire",
@@ -96,6 +98,8 @@ class Connection:
         self.held = 0  # behind a sync, not asked of the leader yet
         self.early: list[bytes] = []
         self.output: list[bytes] = []
+        self.output_bytes = 0
+        self.stuffed = False  # has more to take than it should before its next reply
         self.dirty = False
         self.paused = False
         self.accepted_ms = self.heard_ms = now_ms

@@ -47,6 +47,13 @@ class ResumeReading:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportDrained:
+    """Say `Drained` once the client has taken what was written; its next replies wait for that."""
+
+    connection_id: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerWord:
     """A four-letter word came in place of a handshake: answer in text, then close."""
 
@@ -71,6 +78,7 @@ Effect: TypeAlias = (
     | CloseConnection
     | PauseReading
     | ResumeReading
+    | ReportDrained
     | AnswerWord
     | TakeSnapshot
     | zab.Notify

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from zabd.model.ids import ConnectionId
     from zabd.zab import events as zab
 
 
@@ -20,10 +21,17 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class Drained:
+    """A client has taken what was written to it: the answer to `ReportDrained`."""
+
+    connection_id: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
 class SpaceLow:
     """The disk is below its floor (True) or has room again: refuse what makes the tree grow."""
 
     low: bool
 
 
-Event: TypeAlias = "SnapshotTaken | SpaceLow | zab.Event"
+Event: TypeAlias = "SnapshotTaken | Drained | SpaceLow | zab.Event"

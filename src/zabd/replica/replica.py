@@ -26,7 +26,7 @@ from zabd.replica import messages
 from zabd.replica.clients import Clients
 from zabd.replica.config import DIGEST_INTERVAL_TXNS, Clock, ReplicaConfig
 from zabd.replica.effects import Effect, TakeSnapshot
-from zabd.replica.events import Event, SnapshotTaken, SpaceLow
+from zabd.replica.events import Drained, Event, SnapshotTaken, SpaceLow
 from zabd.replica.leadership import Leadership
 from zabd.replica.messages import Answers, DigestAt, Forward, Intent, Touches
 from zabd.zab import effects as zab_effects
@@ -128,6 +128,8 @@ class Replica:
             case SnapshotTaken(done):
                 self._taking_snapshot = False
                 self._trace("snapshot taken" if done else "snapshot given up", {})
+            case Drained(connection_id):
+                self.clients.drained(connection_id, now_ms)
             case SpaceLow(low):
                 self._space_low = low
                 if self.leadership is not None:

@@ -55,6 +55,7 @@ class ClientLink(asyncio.Protocol):
         "_stuffed",
         "_timer",
         "_transport",
+        "_when_writable",
         "address",
         "host",
         "id",
@@ -71,6 +72,7 @@ class ClientLink(asyncio.Protocol):
         self._over = False  # the owner has nothing to do with it any more
         self._held = False  # not read, since the owner says so
         self._stuffed = False  # not read, since it does not read
+        self._when_writable: Callable[[], None] | None = None
         self._left_bytes = 0  # unread when last looked at, once over
         self._timer: Handle | None = None
 
@@ -115,11 +117,15 @@ class ClientLink(asyncio.Protocol):
         self._read_or_not()
         if not self._over:
             self._cancel_timer()
+        callback, self._when_writable = self._when_writable, None
+        if callback is not None:
+            callback()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (asyncio's signature)
         """The end, whoever wanted it."""
         self._cancel_timer()
         was_over, self._over = self._over, True
+        self._when_writable = None
         self._channel.lost(self)
         if not was_over:
             self._channel.owner.client_closed(self.id)
@@ -134,6 +140,13 @@ class ClientLink(asyncio.Protocol):
         transport.write(data)
         if transport.get_write_buffer_size() > OUTPUT_BYTES_MAX:
             self.drop(f"it left {OUTPUT_BYTES_MAX} bytes unread")
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        """Call back once the client has taken what it was sent; at once if it has."""
+        if not self._stuffed:
+            callback()
+        else:
+            self._when_writable = callback
 
     def hold(self) -> None:
         """Read no more until `release`."""

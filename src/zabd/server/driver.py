@@ -257,6 +257,7 @@ class Driver:
             replica_effects.CloseConnection: self._close_connection,
             replica_effects.PauseReading: self._pause_reading,
             replica_effects.ResumeReading: self._resume_reading,
+            replica_effects.ReportDrained: self._report_drained,
             replica_effects.AnswerWord: self._answer_word,
             replica_effects.TakeSnapshot: self._take_snapshot,
             effects.Notify: self._notify,
@@ -288,6 +289,11 @@ class Driver:
     def _resume_reading(self, effect: replica_effects.ResumeReading) -> None:
         if (link := self.clients.link(effect.connection_id)) is not None:
             link.release()
+
+    def _report_drained(self, effect: replica_effects.ReportDrained) -> None:
+        if (link := self.clients.link(effect.connection_id)) is not None:
+            drained = replica_events.Drained(effect.connection_id)
+            link.when_writable(partial(self.happened, drained))
 
     def _answer_word(self, effect: replica_effects.AnswerWord) -> None:
         link = self.clients.link(effect.connection_id)
