@@ -115,10 +115,9 @@ class Life:
     def rush(self, count: int) -> None:
         """Everything at once: appends, a snapshot, the epochs, more appends."""
         storage, epochs = self.member.storage, self.ledger.epochs_sure
-        settled = list(self.history.batches)
-        writer = storage.snapshot_writer(self.history.end)
-        writer.write(encode_tree(settled), lambda: None)
         self.submit(count)
+        writer = storage.snapshot_writer(self.history.end)
+        writer.write(encode_tree(self.history.batches), lambda: None)
         writer.finish(lambda _error: None)
         storage.persist_epochs(*epochs, None, lambda: None)
         self.submit(count)
@@ -196,11 +195,12 @@ def goes_on_after(member: Member, recovered: Recovered) -> None:
     before = zxids(recovered, member.tree)
     epoch = recovered.accepted_epoch + 1
     member.persist_epochs(epoch, epoch)
-    batch = History(member.storage.durable).next(epoch)
-    member.append(batch)
-    assert member.acked == [batch.last]
+    history = History(member.storage.durable)
+    for _ in range(3):  # into a new segment
+        member.append(history.next(epoch, size_bytes=250))
+    assert member.acked == last_of(history.batches)
     again = Member(member.disk.crash(Random(0), ("vanish",)))
-    assert zxids(again.recover(), again.tree) == [*before, int(batch.last)]
+    assert zxids(again.recover(), again.tree) == [*before, *last_of(history.batches)]
 
 
 @pytest.mark.parametrize("part", range(10))

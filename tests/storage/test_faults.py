@@ -431,6 +431,26 @@ def test_f13_a_failed_epoch_write_is_never_reported_as_done() -> None:
     assert recovered.accepted_epoch == 1
 
 
+def test_f13_what_a_restart_shows_after_a_failed_sync_is_made_durable_first() -> None:
+    """S10: the kernel calls lost pages clean; they can be read, and no later sync writes them."""
+    history, member = History(), Member().founded()
+    member.append(history.next())
+    member.disk.fault = lambda op: errno.EIO if isinstance(op, Sync) else 0
+    member.append(history.next())
+    assert len(member.failures) == 1
+    disk = member.disk
+    for inode in disk.files.values():
+        inode.pending = []  # clean, says the kernel: `data` has the record, `durable` never will
+    disk.fault = lambda _op: 0
+    again = Member(disk)
+    reported = zxids(again.recover(), again.tree)
+    assert reported == last_of(history.batches)
+
+    third = Member(disk.crash(Random(1), ("vanish",)))
+
+    assert zxids(third.recover(), third.tree) == reported
+
+
 def test_f14_what_cannot_be_read_at_the_start_is_refused(history: History, disk: CrashDisk) -> None:
     """A block that the device does not give back is a damaged one."""
     for file in [*segments(disk), "epochs", "identity"]:
