@@ -1,4 +1,4 @@
-"""Ensembles of bare peers and real storages hold every invariant, whatever happens to them."""
+"""Ensembles at the core level hold every invariant, whatever happens to them."""
 
 import os
 import subprocess
@@ -19,24 +19,25 @@ SEEDS = tomllib.loads(Path(__file__).with_name("seeds.toml").read_text())
 pytestmark = pytest.mark.sim
 
 
-def test_no_check_fails_and_every_kind_of_fault_happens() -> None:
+FOUND = [(level, each["seed"]) for level in SEEDS for each in SEEDS[level]["found"]]
+
+
+@pytest.mark.parametrize("level", sorted(SEEDS))
+def test_no_check_fails_and_every_kind_of_fault_happens(level: str) -> None:
     """The fixed seeds are silent (X5), and no fault that is on exists on paper only (X3)."""
     happened: Counter[str] = Counter()
-    core = SEEDS["core"]
-    seeds = [*range(core["first"], core["first"] + core["count"])]
-    for seed in seeds:
-        outcome = run_seed(seed)
+    first, count = SEEDS[level]["first"], SEEDS[level]["count"]
+    for seed in range(first, first + count):
+        outcome = run_seed(seed, level)
         assert outcome.failure is None, f"{outcome.failure}; again: {replay_command(outcome)}"
         happened.update(outcome.faults)
     assert [kind for kind in FAULT_KINDS if not happened[kind]] == []
 
 
-@pytest.mark.parametrize("found", SEEDS["core"]["found"], ids=lambda found: str(found["seed"]))
-def test_what_was_found_once_is_not_found_again(found: dict[str, object]) -> None:
+@pytest.mark.parametrize(("level", "seed"), FOUND)
+def test_what_was_found_once_is_not_found_again(level: str, seed: int) -> None:
     """Each of these seeds failed before something was mended; seeds.toml says what."""
-    seed = found["seed"]
-    assert isinstance(seed, int)
-    assert run_seed(seed).failure is None, found["what"]
+    assert run_seed(seed, level).failure is None
 
 
 def test_a_peaceful_ensemble_elects_once_and_commits() -> None:
@@ -49,10 +50,11 @@ def test_a_peaceful_ensemble_elects_once_and_commits() -> None:
     assert outcome.faults == {}
 
 
-def test_one_seed_gives_one_trace() -> None:
+@pytest.mark.parametrize("level", sorted(SEEDS))
+def test_one_seed_gives_one_trace(level: str) -> None:
     """The same run twice, in one process and under two hash seeds (X1)."""
-    run = "from zabd.cluster_sim.sweep import run_seed; print(run_seed(7).digest)"
-    digests = {run_seed(7).digest, run_seed(7).digest}
+    run = f"from zabd.cluster_sim.sweep import run_seed; print(run_seed(7, {level!r}).digest)"
+    digests = {run_seed(7, level).digest}
     for hash_seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", run],
@@ -63,4 +65,4 @@ def test_one_seed_gives_one_trace() -> None:
         )
         digests.add(done.stdout.strip())
     assert len(digests) == 1
-    assert run_seed(8).digest not in digests
+    assert run_seed(8, level).digest not in digests

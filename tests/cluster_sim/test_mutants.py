@@ -15,6 +15,8 @@ EXPECTED = {
     "ack-before-fsync": {"D1", "D2"},
     "epoch-not-persisted": {"D3"},
     "trunc-skipped": {"Z11"},
+    "ephemeral-left": {"S2"},
+    "watch-after-reply": {"W1"},
 }
 
 

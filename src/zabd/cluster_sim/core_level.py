@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from zabd.cluster_sim.connections import Mark, describe_payload
-from zabd.cluster_sim.core_member import CoreMember
+from zabd.cluster_sim.core_member import CoreMember, CoreProcess
 from zabd.cluster_sim.faults import Nemesis
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import Network
@@ -24,8 +24,7 @@ from zabd.model.errors import StorageError
 from zabd.model.ids import MemberId
 from zabd.storage.storage import Storage
 from zabd.zab import effects as fx
-from zabd.zab.config import EnsembleConfig, RecoveredState
-from zabd.zab.member import Trace as PeerTrace
+from zabd.zab.config import EnsembleConfig
 from zabd.zab.messages import PeerState, Propose
 from zabd.zab.peer import Peer
 
@@ -57,6 +56,8 @@ class Outcome:
 class CoreLevel:
     """One run. `run` carries it through; `peer_class` and `storage_class` may be mutants."""
 
+    name = "zab"
+    process_class: type[CoreProcess] = CoreProcess
     peer_class: type[Peer] = Peer
     storage_class: type[Storage] = Storage
 
@@ -71,7 +72,7 @@ class CoreLevel:
         self.voters = tuple(range(1, self.shape.voters + 1))
         observers = range(self.shape.voters + 1, self.shape.voters + self.shape.observers + 1)
         self.observers = tuple(observers)
-        self.checker = ZabChecker(self.voters)
+        self.checker = self.make_checker()
         self.events = 0
         self.elections = 0
         self.disk_rng = self.schedule.stream("disks")
@@ -88,6 +89,10 @@ class CoreLevel:
         }
         self.nemesis = Nemesis(self)
 
+    def make_checker(self) -> ZabChecker:
+        """Who watches this run."""
+        return ZabChecker(self.voters)
+
     # --- the run ---------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
@@ -100,7 +105,7 @@ class CoreLevel:
             self.trace.record("checker", str(error))
         return Outcome(
             seed=self.schedule.seed,
-            level="core",
+            level=self.name,
             digest=self.trace.digest(),
             events=self.events,
             virtual_ms=self.schedule.now_ms,
@@ -115,7 +120,7 @@ class CoreLevel:
     def _run(self) -> None:
         for member in self.members.values():
             member.start()
-        self._submit_next()
+        self.begin_work()
         self.nemesis.begin()
         self._run_until(self.shape.faults_ms)
         self._require_progress()
@@ -153,9 +158,9 @@ class CoreLevel:
                     "L1", f"members {sorted(core)} have not served within {bound_ms} ms"
                 )
             self._run_until(self.schedule.now_ms + slice_ms)
-        self._idle = True
-        self._run_until(self.schedule.now_ms + shape.sync_limit * shape.tick_ms * 2)
+        self.end_work()
         self._require_agreement(core)
+        self.require_more(core)
 
     def _draw_core(self, rng: Random) -> list[MemberId]:
         """A quorum that must be able to go on: blank members do not vote once there is a cluster.
@@ -167,6 +172,9 @@ class CoreLevel:
             return list(self.voters)
         return rng.sample(settled, self.checker.quorum.size)
 
+    def require_more(self, core: list[MemberId]) -> None:
+        """What else must hold at the end of a run."""
+
     def _stop_for_good(self, member: CoreMember) -> None:
         member.crash(power=True)
 
@@ -175,18 +183,33 @@ class CoreLevel:
         return all(p is not None and p.peer is not None and p.peer.serving for p in processes)
 
     def _require_agreement(self, core: list[MemberId]) -> None:
+        """All stand where the ledger ends, now or within a few more ticks."""
+        shape = self.shape
+        end_ms = self.schedule.now_ms + 2 * shape.sync_limit * shape.tick_ms
+        while (behind := self._behind(core)) and self.schedule.now_ms < end_ms:
+            self._run_until(self.schedule.now_ms + shape.tick_ms)
+        if behind:
+            raise InvariantError("L3", behind)
+
+    def _behind(self, core: list[MemberId]) -> str:
+        end = len(self.checker.ledger)
         for member in core:
             process = self.members[member].process
             assert process is not None, "nothing crashes once the faults have stopped"
             assert process.seen is not None, "it has served"
-            if process.seen.position != len(self.checker.ledger):
-                raise InvariantError(
-                    "L3",
-                    f"{process} stands at batch {process.seen.position} of "
-                    f"{len(self.checker.ledger)}, long after the last one was committed",
-                )
+            if process.seen.position != end:
+                return f"{process} stands at batch {process.seen.position} of {end}"
+        return ""
 
     # --- the workload ----------------------------------------------------------------------------
+
+    def begin_work(self) -> None:
+        """Start what asks the ensemble to do something."""
+        self._submit_next()
+
+    def end_work(self) -> None:
+        """Ask nothing more."""
+        self._idle = True
 
     def _submit_next(self) -> None:
         wait_ms = self._work_rng.expovariate(1 / self.shape.submit_every_ms)
@@ -216,12 +239,10 @@ class CoreLevel:
         self._lives += 1
         return self._lives
 
-    def make_peer(
-        self, member: MemberId, recovered: RecoveredState, rng: Random, trace: PeerTrace
-    ) -> Peer:
-        """The peer of a life that begins."""
+    def ensemble_config(self, member: MemberId) -> EnsembleConfig:
+        """What a member knows of its ensemble."""
         shape = self.shape
-        config = EnsembleConfig(
+        return EnsembleConfig(
             me=member,
             voters=self.voters,
             observers=self.observers,
@@ -229,7 +250,6 @@ class CoreLevel:
             init_limit=shape.init_limit,
             sync_limit=shape.sync_limit,
         )
-        return self.peer_class(config, recovered, rng, trace)
 
     def crash(self, member: CoreMember, *, power: bool) -> None:
         """A member goes down, and comes back after a while if the faults have not stopped then."""

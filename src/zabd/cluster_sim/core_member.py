@@ -10,11 +10,11 @@ Invariants
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
@@ -75,7 +75,7 @@ class CoreMember:
         if self.process is None:
             self.host.up = True
             self.level.trace.record(self.host.name, "starts")
-            self.process = CoreProcess(self)
+            self.process = self.level.process_class(self)
 
     def crash(self, *, power: bool) -> None:
         """End the life that there is: the process alone, or the machine with its page cache."""
@@ -160,7 +160,7 @@ class CoreProcess:
         self.peer: Peer | None = None
         self.seen: Incarnation | None = None
         self.fuse: tuple[int, bool] | None = None  # a crash before the n-th effect from now
-        self.state = ChainState()
+        self.state = self._new_state()
         self.rng = level.schedule.stream(f"life {level.next_life()}")
         self._inbox: deque[Action] = deque()
         self._busy = False
@@ -170,7 +170,7 @@ class CoreProcess:
         self._since_snapshot = 0
         self._snapshotting = False
         self._append_ends: dict[int, LogPosition] = {}
-        self._performers: Mapping[type, Callable[..., object]] = {
+        self._performers: dict[type, Callable[..., object]] = {
             fx.Send: self._send,
             fx.Append: self._append,
             fx.Deliver: self._deliver,
@@ -217,9 +217,12 @@ class CoreProcess:
         self._busy = True
         inbox = self._inbox
         try:
-            while inbox and self.alive and not self.paused:
-                self.level.events += 1
-                inbox.popleft()()
+            while self.alive and not self.paused:
+                if inbox:
+                    self.level.events += 1
+                    inbox.popleft()()
+                elif not self._end_turn():
+                    break
         except InvariantError:
             raise
         except Exception as error:
@@ -228,6 +231,13 @@ class CoreProcess:
             self._busy = False
         if self.alive:
             self._set_timer()
+
+    def _end_turn(self) -> bool:
+        """Nothing is left to take: finish the turn; whether that did anything."""
+        return False
+
+    def _new_state(self) -> Any:  # noqa: ANN401 - a RecoverySink of this kind of process
+        return ChainState()
 
     def pause(self) -> None:
         """Take nothing until `resume`."""
@@ -264,9 +274,13 @@ class CoreProcess:
             found.accepted_epoch, found.current_epoch, found.cluster_id, found.delivered, found.tail
         )
         self.seen = self.level.checker.recovered(self.member.id, state)
-        assert self.state.position == found.delivered or found.empty, "R3: the tree stands there"
-        self.peer = self.level.make_peer(self.member.id, state, self.rng, self.narrate)
+        self._begin(state)
         self.step(ev.Start())
+
+    def _begin(self, state: RecoveredState) -> None:
+        assert self.state.position == state.delivered, "R3: the tree stands there"
+        config = self.level.ensemble_config(self.member.id)
+        self.peer = self.level.peer_class(config, state, self.rng, self.narrate)
 
     def narrate(self, name: str, facts: Mapping[str, object]) -> None:
         """Put what the peer says of itself into the trace."""
@@ -275,10 +289,11 @@ class CoreProcess:
 
     def step(self, event: ev.Event) -> None:
         """Let the peer take one event, and perform what it asks for, one effect after another."""
-        peer, seen = self.peer, self.seen
-        if peer is None or seen is None:
-            return
-        for effect in peer.step(event, self.member.now_ms()):
+        if self.peer is not None:
+            self._perform(self.peer.step(event, self.member.now_ms()))
+
+    def _perform(self, effects: Sequence[object]) -> None:
+        for effect in effects:
             if self.fuse is not None and self._burn():
                 return
             self._performers[type(effect)](effect)
@@ -311,9 +326,11 @@ class CoreProcess:
         self.level.crash(self.member, power=power)
         return True
 
+    def _deadline_ms(self) -> int | None:
+        return self.peer.deadline_ms if self.peer is not None else None
+
     def _set_timer(self) -> None:
-        peer = self.peer
-        deadline_ms = peer.deadline_ms if peer is not None else None
+        deadline_ms = self._deadline_ms()
         timer = self._timer
         if deadline_ms is None:
             return
@@ -326,10 +343,9 @@ class CoreProcess:
         self._timer = self.level.schedule.at(at_us, self._tick)
 
     def _tick(self) -> None:
-        peer = self.peer
-        if not self.alive or peer is None:
+        if not self.alive:
             return
-        due_ms = peer.deadline_ms
+        due_ms = self._deadline_ms()
         if self.paused or (due_ms is not None and due_ms <= self.member.now_ms()):
             self.enter(self._elapsed)
         else:
@@ -538,8 +554,15 @@ class CoreProcess:
             return
         assert self.seen is not None, "an installation has a peer"
         self.level.checker.installed(self.seen, effect.position)
-        self.state = state
+        self._take_state(state)
         self._answer(ev.SnapshotInstalled(effect.link, effect.position))
+
+    def _take_state(self, state: Any) -> None:  # noqa: ANN401 - of this kind of process
+        self.state = state
+
+    def new_state(self) -> Any:  # noqa: ANN401 - of this kind of process
+        """An empty state that a snapshot can be poured into."""
+        return self._new_state()
 
     def take_snapshot(self) -> None:
         """Write a snapshot of the state as it stands, unless one is being written."""
@@ -593,7 +616,7 @@ class _Installation:
     def __init__(self, process: CoreProcess, effect: fx.InstallSnapshot) -> None:
         self._process = process
         self._effect = effect
-        self._state = ChainState()
+        self._state = process.new_state()
         self._state.begin_snapshot(effect.position)
         self._writer = process.storage.snapshot_installer(effect.position)
         self._waiting: deque[SnapshotChunk] = deque()

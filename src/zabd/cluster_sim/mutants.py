@@ -6,15 +6,21 @@ They show that the checks can fail, and how soon chance finds what they find.
 The ids are those of INVARIANTS_AND_BUGS section 3, which tells the histories.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakKeyDictionary
 
-from zabd.model.ids import Epoch
+from zabd.model.ids import Epoch, SessionId
 from zabd.model.zxid import Zxid
+from zabd.replica.clients import Clients
+from zabd.replica.effects import Effect
 from zabd.storage.storage import Storage
 from zabd.zab.log import LogPosition
+from zabd.znode_tree import txns
+from zabd.znode_tree.prepare import Preparer
+from zabd.znode_tree.tree import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,31 @@ def _trunc_skipped() -> list[tuple[type, str, object]]:
     return [(Storage, "truncate", skip)]
 
 
+def _ephemeral_left() -> list[tuple[type, str, object]]:
+    close_session = Preparer.close_session
+
+    def forgetful(self: Preparer, zxid: int, time_ms: int, session_id: SessionId) -> txns.Txn:
+        close_session(self, zxid, time_ms, session_id)
+        return txns.close_session(())
+
+    return [(Preparer, "close_session", forgetful)]
+
+
+def _watch_after_reply() -> list[tuple[type, str, object]]:
+    fire, take_effects = Clients.fire, Clients.take_effects
+    late: WeakKeyDictionary[Clients, list[tuple[Sequence[Change], int]]] = WeakKeyDictionary()
+
+    def put_off(self: Clients, changes: Sequence[Change], zxid: int) -> None:
+        late.setdefault(self, []).append((changes, zxid))
+
+    def fire_at_the_end(self: Clients) -> list[Effect]:
+        for changes, zxid in late.pop(self, []):
+            fire(self, changes, zxid)
+        return take_effects(self)
+
+    return [(Clients, "fire", put_off), (Clients, "take_effects", fire_at_the_end)]
+
+
 MUTANTS: Final = {
     mutant.name: mutant
     for mutant in (
@@ -83,22 +114,36 @@ MUTANTS: Final = {
             "ack-before-fsync",
             "M01",
             "a member acknowledges a batch when it is handed to the disk, before it is durable",
-            "core",
+            "zab",
             _ack_before_fsync,
         ),
         Mutant(
             "epoch-not-persisted",
             "M03",
             "a member promises an epoch before its promise is durable",
-            "core",
+            "zab",
             _epoch_not_persisted,
         ),
         Mutant(
             "trunc-skipped",
             "M14",
             "a follower says that it has cut its history back, and has not",
-            "core",
+            "zab",
             _trunc_skipped,
+        ),
+        Mutant(
+            "ephemeral-left",
+            "M69",
+            "the close of a session leaves its ephemerals behind",
+            "core",
+            _ephemeral_left,
+        ),
+        Mutant(
+            "watch-after-reply",
+            "M43",
+            "the event of a change leaves after the replies that reveal it",
+            "core",
+            _watch_after_reply,
         ),
     )
 }

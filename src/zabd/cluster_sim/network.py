@@ -161,7 +161,7 @@ class Dial:
         self._failed = failed
         self._retry_us = DIAL_RETRY_US
         self._over = False
-        self._connection: Connection | None = None
+        self._end: End | None = None
         self._local = (stack.host.address, stack.host.free_port())
         schedule = self._network.schedule
         self._give_up = schedule.after(DIAL_GIVE_UP_US, self._time_out)
@@ -171,11 +171,11 @@ class Dial:
         """Give up; nothing will be called. An end that is already accepted is reset."""
         self._over = True
         self._give_up.cancel()
-        if self._connection is not None:
-            self._connection.forward.cut()
+        if self._end is not None:
+            self._end.abort()
 
     def _try(self) -> None:
-        if self._over or not self._stack.alive or self._connection is not None:
+        if self._over or not self._stack.alive or self._end is not None:
             return
         network, source = self._network, self._stack.host
         target = network.resolve(self._address, source)
@@ -202,7 +202,7 @@ class Dial:
         if self._address in LOOPBACK:
             local = ("127.0.0.1", local[1])
         remote = (local[0] if self._address in LOOPBACK else target.address, self._port)
-        connection = self._connection = network.connect(source, target)
+        connection = network.connect(source, target)
         server_end = End(
             connection,
             target,
@@ -212,7 +212,7 @@ class Dial:
             local=remote,
             remote=local,
         )
-        client_end = End(
+        client_end = self._end = End(
             connection,
             source,
             on_gone=self._stack.forget,
@@ -238,8 +238,8 @@ class Dial:
         self._fail(ConnectionRefusedError(111, f"nobody listens at {self._address}:{self._port}"))
 
     def _time_out(self) -> None:
-        if self._connection is not None:
-            self._connection.forward.cut()
+        if self._end is not None:
+            self._end.abort()
         self._fail(TimeoutError(110, f"no answer from {self._address}:{self._port}"))
 
     def broken(self, error: OSError) -> None:

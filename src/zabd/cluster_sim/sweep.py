@@ -7,9 +7,11 @@ from typing import Final
 
 from zabd.cluster_sim.core_level import CoreLevel, Outcome
 from zabd.cluster_sim.mutants import MUTANTS
+from zabd.cluster_sim.replica_level import ReplicaLevel
 
 LEVELS: Final[dict[str, Callable[[int], Outcome]]] = {
-    "core": lambda seed: CoreLevel(seed).run(),
+    "zab": lambda seed: CoreLevel(seed).run(),
+    "core": lambda seed: ReplicaLevel(seed).run(),
 }
 
 # Handed out ahead per worker: enough to keep it busy, little enough to stop soon.

@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from zabd.cluster_sim.core_level import Outcome
 
-_LEVELS = ("core", "whole")
+_LEVELS = ("zab", "core")  # bare peers on real storages; whole members and their clients
 
 
 @click.group()

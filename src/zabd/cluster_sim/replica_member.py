@@ -1,0 +1,261 @@
+"""One member at the core level with all its behaviour: a `Replica`, its storage, its clients.
+
+The effects of the replica's peer that the replica consumes itself (deliveries, changes of state,
+confirmations) are told to the checker by a peer that is watched.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from zabd.cluster_sim.connections import End
+from zabd.cluster_sim.core_member import CoreMember, CoreProcess
+from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.replica_checks import ReplicaChecker
+from zabd.model.errors import StorageError
+from zabd.model.ids import ConnectionId
+from zabd.replica import Replica, ReplicaConfig
+from zabd.replica import effects as out
+from zabd.replica.events import SnapshotTaken
+from zabd.replica.rebuild import TreeBuilder
+from zabd.zab import effects as fx
+from zabd.zab import events as ev
+from zabd.zab.config import EnsembleConfig, RecoveredState
+from zabd.zab.peer import Peer
+
+if TYPE_CHECKING:
+    from zabd.cluster_sim.replica_level import ReplicaLevel
+
+CLIENT_PORT = 2181
+SLICE_NODES = 7  # a few znodes at a time, so that writes fall between the slices
+
+# A client that reads nothing is dropped when this much waits for it.
+UNSENT_BYTES_MAX = 1 << 20
+
+_CONSUMED = (fx.Deliver, fx.Became, fx.Confirmed)
+
+
+class _WatchedPeer(Peer):
+    """A peer whose replica need not tell what it consumes."""
+
+    __slots__ = ("_watch",)
+
+    def __init__(
+        self,
+        config: EnsembleConfig,
+        recovered: RecoveredState,
+        rng: Random,
+        trace: Callable[[str, Mapping[str, object]], None],
+        watch: Callable[[fx.Effect | ev.Confirm], None],
+    ) -> None:
+        super().__init__(config, recovered, rng, trace)
+        self._watch = watch
+
+    def step(self, event: ev.Event, now_ms: int) -> list[fx.Effect]:
+        """As a peer's; what is watched is told first."""
+        if isinstance(event, ev.Confirm):
+            self._watch(event)
+        effects = super().step(event, now_ms)
+        for effect in effects:
+            if isinstance(effect, _CONSUMED):
+                self._watch(effect)
+        return effects
+
+
+class _ClientEnd:
+    """The receiver of a client's connection at its member."""
+
+    __slots__ = ("_connection_id", "_process")
+
+    def __init__(self, process: "ReplicaProcess", connection_id: ConnectionId) -> None:
+        self._process = process
+        self._connection_id = connection_id
+
+    def received(self, payload: object) -> None:
+        self._process.enter(partial(self._process.client_bytes, self._connection_id, payload))
+
+    def finished(self) -> None:
+        self._process.enter(partial(self._process.client_gone, self._connection_id))
+
+    def lost(self, _error: OSError) -> None:
+        self._process.enter(partial(self._process.client_gone, self._connection_id))
+
+    def drained(self) -> None:
+        """Nobody waits for room: who reads too little is dropped."""
+
+
+class ReplicaProcess(CoreProcess):
+    """One life of a member with clients."""
+
+    level: "ReplicaLevel"
+
+    def __init__(self, member: CoreMember) -> None:
+        self.replica: Replica | None = None
+        self._clients: dict[ConnectionId, End] = {}
+        self._turn_open = False
+        self._applied = False
+        super().__init__(member)
+        self._performers.update(
+            {
+                out.Write: self._write,
+                out.CloseConnection: self._close,
+                out.PauseReading: lambda effect: self._reading(effect.connection_id, hold=True),
+                out.ResumeReading: lambda effect: self._reading(effect.connection_id, hold=False),
+                out.AnswerWord: self._close,
+                out.TakeSnapshot: self._write_snapshot,
+            }
+        )
+        self.stack.listen("", CLIENT_PORT, self._accept_client)
+
+    # --- the replica -----------------------------------------------------------------------------
+
+    def _new_state(self) -> TreeBuilder:
+        return TreeBuilder()
+
+    def _begin(self, state: RecoveredState) -> None:
+        tree, shape = self.state.tree, self.level.shape
+        config = ReplicaConfig(
+            ensemble=self.level.ensemble_config(self.member.id),
+            min_session_timeout_ms=2 * shape.tick_ms,
+            max_session_timeout_ms=20 * shape.tick_ms,
+            snapshot_every_txns=shape.snapshot_every * 3,
+        )
+        self.replica = Replica(config, state, tree, self.rng, self.level.wall_clock, self.narrate)
+        self.replica.peer = self.peer = _WatchedPeer(
+            config.ensemble, state, self.rng, self.narrate, self._watch
+        )
+        self._require_state()
+
+    def _watch(self, effect: fx.Effect | ev.Confirm) -> None:
+        checker, seen = self.level.checker, self.seen
+        assert seen is not None, "a peer that steps is watched"
+        match effect:
+            case fx.Deliver(batches):
+                checker.delivered(seen, batches)
+                self._applied = True
+            case fx.Became():
+                checker.became(seen, effect)
+                self.level.note_became(self.member, effect)
+            case ev.Confirm(token):
+                checker.asked(seen, token)
+            case fx.Confirmed(token):
+                checker.confirmed(seen, token)
+            case _:
+                pass
+
+    def _require_state(self) -> None:
+        checker, replica = self.level.checker, self.replica
+        assert isinstance(checker, ReplicaChecker), "replicas have the checker for them"
+        assert replica is not None, "asked of a replica that has begun"
+        assert self.seen is not None, "asked of a replica that has begun"
+        checker.stands_at(self.seen, replica.tree)
+
+    def step(self, event: ev.Event | SnapshotTaken) -> None:
+        """Let the replica take one event; what it gathers goes out at the end of the turn."""
+        replica = self.replica
+        if replica is not None:
+            self._turn_open = True
+            self._perform(replica.step(event, self.member.now_ms()))
+
+    def _end_turn(self) -> bool:
+        replica = self.replica
+        if replica is None or not self._turn_open:
+            return False
+        self._turn_open = False
+        effects = replica.flush(self.member.now_ms())
+        if self._applied:
+            self._applied = False
+            self._require_state()
+        self._perform(effects)
+        return True
+
+    def _deadline_ms(self) -> int | None:
+        return self.replica.deadline_ms if self.replica is not None else None
+
+    def narrate(self, name: str, facts: Mapping[str, object]) -> None:
+        """Put what the replica says of itself into the trace; some of it must not be."""
+        super().narrate(name, facts)
+        if name == "link dropped":
+            raise InvariantError("A5", f"{self} drops a link: {facts['reason']}")
+
+    # --- clients ---------------------------------------------------------------------------------
+
+    def _accept_client(self, end: End) -> _ClientEnd:
+        connection_id = end.connection.id
+        self._clients[connection_id] = end
+        address = f"{end.remote[0]}:{end.remote[1]}"
+        self.enter(lambda: self._accepted(connection_id, address))
+        return _ClientEnd(self, connection_id)
+
+    def _accepted(self, connection_id: ConnectionId, address: str) -> None:
+        if self.replica is None:
+            self._drop(connection_id)
+        else:
+            self.replica.accept(connection_id, address, self.member.now_ms())
+
+    def client_bytes(self, connection_id: ConnectionId, payload: object) -> None:
+        """A client said something."""
+        assert isinstance(payload, bytes), "clients speak bytes"
+        if self.replica is not None:
+            self._turn_open = True
+            self.replica.receive(connection_id, payload, self.member.now_ms())
+
+    def client_gone(self, connection_id: ConnectionId) -> None:
+        """A client's connection has ended."""
+        self._drop(connection_id)
+        if self.replica is not None:
+            self._turn_open = True
+            self.replica.closed(connection_id)
+
+    def _drop(self, connection_id: ConnectionId) -> None:
+        end = self._clients.pop(connection_id, None)
+        if end is not None:
+            end.close()
+
+    def _write(self, effect: out.Write) -> None:
+        end = self._clients.get(effect.connection_id)
+        if end is None:
+            return
+        end.send(effect.data, len(effect.data))
+        if end.unsent_bytes > UNSENT_BYTES_MAX:
+            end.abort()
+            self.enter(partial(self.client_gone, effect.connection_id))
+
+    def _close(self, effect: out.CloseConnection | out.AnswerWord) -> None:
+        self._drop(effect.connection_id)
+
+    def _reading(self, connection_id: ConnectionId, *, hold: bool) -> None:
+        end = self._clients.get(connection_id)
+        if end is not None and hold:
+            end.hold_reading()
+        elif end is not None:
+            end.resume_reading()
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def take_snapshot(self) -> None:
+        """The replica decides when; the nemesis may not."""
+
+    def _take_state(self, state: TreeBuilder) -> None:
+        assert self.replica is not None, "an installation has a replica"
+        self.state = state
+        self.replica.install_tree(state.tree)
+        self._require_state()
+
+    def _write_snapshot(self, effect: out.TakeSnapshot) -> None:
+        writer = self.storage.snapshot_writer(effect.position)
+
+        def write_on() -> None:
+            piece = effect.walk.next_slice(SLICE_NODES)
+            if piece is None:
+                writer.finish(finished)
+            else:
+                writer.write(piece, lambda: self.enter(write_on))
+
+        def finished(error: StorageError | None) -> None:
+            if error is not None and self.disk.injector is None:
+                raise InvariantError("X6", f"{self} cannot write a snapshot: {error}")
+            self.enter(lambda: self.step(SnapshotTaken(done=error is None)))
+
+        write_on()
