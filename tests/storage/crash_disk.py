@@ -138,17 +138,24 @@ class CrashDisk:
     # --- after a crash ---
 
     def crash(
-        self, rng: Random, fates: Sequence[str] = ("survive", "vanish", "tear")
+        self,
+        rng: Random,
+        fates: Sequence[str] = ("survive", "vanish", "tear"),
+        names_kept: int | None = None,
     ) -> "CrashDisk":
-        """A disk as it may be found: each un-synced operation meets one of the fates."""
+        """A disk as it may be found: each un-synced operation meets one of the fates.
+
+        The bits of `names_kept`, if given, say which un-synced changes of names survive.
+        """
 
         def keep() -> str:
             return rng.choice(fates)
 
         disk = CrashDisk(rng.randrange(1 << 30))
         names = dict(self.durable_names)
-        for source, target, inode in self.pending_names:
-            if keep() == "vanish":
+        for at, (source, target, inode) in enumerate(self.pending_names):
+            lost = keep() == "vanish" if names_kept is None else not names_kept >> at & 1
+            if lost:
                 continue
             if source:
                 names.pop(source, None)

@@ -14,9 +14,10 @@ from tests.storage.members import History, Member, Tree, encode_tree, last_of, z
 
 from zabd.model import Zxid
 from zabd.storage import Recovered
-from zabd.storage.disk import Sync, SyncDir
+from zabd.storage.disk import Create, Rename, Sync, SyncDir, Unlink
 
 FATES = [("survive",), ("vanish",), ("survive", "vanish", "tear"), ("survive", "vanish", "tear")]
+STATES_MAX = 64  # beyond, a sample of as many
 
 
 @dataclass
@@ -188,6 +189,24 @@ def test_a_start_after_a_crash_anywhere_finds_everything_acknowledged(part: int)
             recovered = member.recover()
             life.ledger.check(recovered, member)
             goes_on_after(member, recovered)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_subset_of_unsynced_names_is_a_state_to_start_from(part: int) -> None:
+    """F18, exhaustive for names: no two changes of a directory are ordered but by its sync."""
+    for halt_at in range(1 + part, TOTAL, 4):
+        life = life_until(halt_at)
+        if not isinstance(life.member.disk.log[-1], Create | Rename | Unlink):
+            continue
+        states = 1 << len(life.member.disk.pending_names)
+        every = (
+            range(states)
+            if states <= STATES_MAX
+            else Random(halt_at).sample(range(states), STATES_MAX)
+        )
+        for kept in every:
+            member = Member(life.member.disk.crash(Random(kept), ("survive", "vanish"), kept))
+            life.ledger.check(member.recover(), member)
 
 
 def goes_on_after(member: Member, recovered: Recovered) -> None:
