@@ -198,9 +198,17 @@ async def _serve(config: ServerConfig, log: EventLog) -> int:
         identity=Identity.of_this_process(),
         rng=random.SystemRandom(),
         trace=log.trace,
+        loaded=_spare_the_collector,
     )
     log.standing = lambda: server.standing
     return await _to_the_end(server, log)
+
+
+def _spare_the_collector() -> None:
+    """A tree that was just loaded is no garbage, and need not be looked through for any."""
+    gc.unfreeze()  # of the tree before, if there was one
+    gc.collect()
+    gc.freeze()
 
 
 async def _to_the_end(server: Server, log: EventLog) -> int:
@@ -210,9 +218,6 @@ async def _to_the_end(server: Server, log: EventLog) -> int:
     try:
         await server.start()
         serving = True
-        # The tree that was loaded is not garbage, and need not be looked through for any.
-        gc.collect()
-        gc.freeze()
         ended = asyncio.ensure_future(server.serve())
         await asyncio.wait((ended, asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
         await server.stop()

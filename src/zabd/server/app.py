@@ -44,6 +44,8 @@ class Server:
     """One member.
 
     Start it once; `serve` then waits for its end. A server that has stopped is not started again.
+    `loaded` is called whenever a whole tree has come from the disk: once at the start, and after
+    each snapshot of a leader's.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Server:
         identity: Identity,
         rng: random.Random,
         trace: Trace = lambda _event, _fields: None,
+        loaded: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self._disk_factory = disk_factory
@@ -62,6 +65,7 @@ class Server:
         self._identity = identity
         self._rng = rng
         self._trace = trace
+        self._loaded = loaded
         self._disks: list[Disk] = []
         self._storage: Storage | None = None
         self._driver: Driver | None = None
@@ -84,7 +88,9 @@ class Server:
             driver = Driver(loop, self.config, storage, self._rng, self._trace, self.fail)
             self._driver = driver
             await self._listen(driver)
+            driver.tree_loaded = self._loaded
             driver.start(self._make_replica(recovered, builder))
+            self._loaded()
         except BaseException:
             self._close_everything()
             raise

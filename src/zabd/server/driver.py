@@ -41,6 +41,7 @@ from zabd.storage import Storage
 from zabd.zab import effects, events
 from zabd.zab.log import LogPosition
 from zabd.zab.messages import Message, Notification, SnapshotChunk
+from zabd.znode_tree.tree import ZnodeTree
 
 
 class MemberStoppedError(ZabdError):
@@ -70,6 +71,7 @@ class Driver:
         self.quorum = QuorumChannel(loop, config, self, trace)
         self.election = ElectionChannel(loop, config, self, rng, trace)
         self.answer_word: Callable[[str], str] = lambda _word: ""
+        self.tree_loaded: Callable[[], None] = lambda: None
         self._loop = loop
         self._config = config
         self._storage = storage
@@ -384,9 +386,13 @@ class Driver:
             self._storage,
             link,
             effect.position,
-            self.replica.install_tree,
+            self._install_tree,
             partial(self._installation_ended, effect.link),
         )
+
+    def _install_tree(self, tree: ZnodeTree) -> None:
+        self.replica.install_tree(tree)
+        self.tree_loaded()
 
     def _installation_ended(self, link: LinkId, event: replica_events.Event) -> None:
         del self._installations[link]

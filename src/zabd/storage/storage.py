@@ -97,6 +97,12 @@ class Storage:
         """Where the newest verified snapshot stands."""
         return self._verified[-1].position if self._verified else None
 
+    @property
+    def sizes_bytes(self) -> tuple[int, int]:
+        """About what the verified snapshots take, and what the log's segments have reserved."""
+        snapshots = sum(info.content_bytes for info in self._verified)
+        return snapshots, len(self._log.segments) * self._config.segment_bytes
+
     def check_space(self) -> None:
         """Look at the free space now; the log does by itself once a second while it is written."""
         self._home.log.submit([FreeSpace()], self._note_space, Lane.BULK)
