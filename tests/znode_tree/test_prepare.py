@@ -148,7 +148,7 @@ def test_ttl_can_be_switched_off() -> None:
         (Check("/a", 7), ALICE, E.BAD_VERSION),
         (Check("/a", 0), ALICE, E.OK),
         (CloseSession(), 42, E.SESSION_EXPIRED),
-        (Reconfig(None, None, None), ALICE, E.UNIMPLEMENTED),
+        (Reconfig(None, None, None), ALICE, E.RECONFIG_DISABLED),
     ],
 )
 def test_the_first_failing_check_gives_the_answer(

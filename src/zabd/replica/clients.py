@@ -50,7 +50,7 @@ from zabd.wire import replies
 from zabd.wire.connection import FourLetterWord, ServerConnection
 from zabd.wire.frames import FrameError
 from zabd.wire.replies import NO_ZXID
-from zabd.wire.requests import AUTH_XID, PING_XID, decode_as, decode_header
+from zabd.wire.requests import PING_XID, decode_as, decode_header
 from zabd.znode_tree.permissions import allowed, authenticate
 from zabd.znode_tree.watches import WatchTable
 
@@ -81,6 +81,7 @@ FORWARDED_OPCODES = frozenset(
         OpCode.SET_DATA,
         OpCode.SET_ACL,
         OpCode.MULTI,
+        OpCode.RECONFIG,
         OpCode.SYNC,
         OpCode.CLOSE_SESSION,
     )
@@ -480,12 +481,12 @@ class Clients:
                 super_digest=self._config.super_digest,
             )
         except (MarshallingError, AuthFailedError):
-            self._output(connection, replies.reply(AUTH_XID, 0, ErrorCode.AUTH_FAILED))
+            self._output(connection, replies.reply(xid, 0, ErrorCode.AUTH_FAILED))
             self.cut(connection)
             return
         known = connection.identities
         connection.identities = known + tuple(i for i in gained if i not in known)
-        reply = replies.reply(AUTH_XID, 0)
+        reply = replies.reply(xid, 0)
         if connection.queue:
             pending = Pending(xid, OpCode.AUTH, frame, self._now_ms)
             pending.reply = reply

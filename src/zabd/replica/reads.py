@@ -19,6 +19,7 @@ from zabd.model.ops import (
     GetEphemerals,
     MultiRead,
     OpCode,
+    Sasl,
 )
 from zabd.model.results import (
     AclResult,
@@ -31,6 +32,7 @@ from zabd.model.results import (
     GetDataResult,
     MultiPart,
     MultiResult,
+    SaslResult,
     WhoAmIResult,
 )
 from zabd.wire import replies
@@ -193,6 +195,15 @@ def check(
     return replies.reply(xid, tree.zxid, ErrorCode.OK if matches else ErrorCode.BAD_VERSION)
 
 
+def sasl(
+    _tree: ZnodeTree, _watches: WatchTable, _connection: Connection, xid: int, frame: bytes
+) -> bytes:
+    """A step of SASL, which nobody is configured to take: no error and no token (section 11)."""
+    decode_as(Sasl, frame)
+    body = replies.encode_result(OpCode.SASL, SaslResult(None))
+    return replies.reply(xid, 0, ErrorCode.OK, body)
+
+
 READS: dict[int, Read] = {
     OpCode.CHECK: check,
     OpCode.GET_DATA: get_data,
@@ -204,6 +215,7 @@ READS: dict[int, Read] = {
     OpCode.GET_EPHEMERALS: get_ephemerals,
     OpCode.GET_ALL_CHILDREN_NUMBER: get_all_children_number,
     OpCode.WHO_AM_I: who_am_i,
+    OpCode.SASL: sasl,
 }
 
 

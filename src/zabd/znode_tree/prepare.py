@@ -33,6 +33,7 @@ from zabd.model.errors import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    ReconfigDisabledError,
     SessionExpiredError,
     UnimplementedError,
 )
@@ -48,6 +49,7 @@ from zabd.model.ops import (
     DeleteContainer,
     Multi,
     Op,
+    Reconfig,
     SetAcl,
     SetData,
 )
@@ -231,6 +233,10 @@ class Preparer:
         _require_version(view.version, op.version)
         return txns.check(op.path)
 
+    def _reconfig(self, _request: _Request, _op: Reconfig) -> Txn:
+        # Membership is what the configuration file says; there is no switch that allows this yet.
+        raise ReconfigDisabledError
+
     def _delete_container(self, request: _Request, op: DeleteContainer) -> Txn:
         # The leader's own op, so there is no session and no question of rights. Everything is asked
         # again here: since the znode was found due, a write may have renewed or used it.
@@ -315,6 +321,7 @@ class Preparer:
         Delete: _delete,
         SetData: _set_data,
         SetAcl: _set_acl,
+        Reconfig: _reconfig,
         Check: _check,
         Multi: _multi,
         DeleteContainer: _delete_container,
