@@ -2,6 +2,9 @@
 
 PYTHON ?= python3
 SEEDS ?= 100
+N ?= 2000
+SEED ?= 0
+TARGET ?= replica
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -11,7 +14,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check format sim bench clean
+.PHONY: help venv demo test test-slow check format sim differential bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
@@ -39,6 +42,9 @@ format: $(TOOLS) ## Rewrite the sources the way `check` wants them
 
 sim: $(RUNTIME) ## Run SEEDS fresh seeds of the simulator
 	$(BIN)/zabctl sim run --seeds $(SEEDS)
+
+differential: $(TOOLS) ## Send N scripts of random requests to Debian's ZooKeeper and to TARGET
+	$(BIN)/python -m tests.compat.differential -n $(N) --seed $(SEED) --target $(TARGET)
 
 bench: $(RUNTIME) ## Measure an ensemble on this machine
 	$(BIN)/zabctl bench

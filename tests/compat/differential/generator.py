@@ -1,0 +1,492 @@
+"""The generator: from a seed to a script.
+
+A script uses few paths, versions and identities, so that its requests meet: what one creates the
+next sets, watches, guards and deletes. About one request in eight is wrong in some way.
+
+Never sent, for the reference takes harm: a check outside a multi that may hold (13),
+deleteContainer (20), createSession (-10), createTTL with the flags of another kind (21), and
+creates of containers and TTL nodes under each other's opcodes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from tests.compat.differential import script as s
+
+from zabd.model import (
+    CREATOR_ALL_ACL,
+    OPEN_ACL_UNSAFE,
+    READ_ACL_UNSAFE,
+    Acl,
+    AddWatch,
+    Auth,
+    Check,
+    CheckWatches,
+    CloseSession,
+    Create,
+    Create2,
+    CreateContainer,
+    CreateTtl,
+    Delete,
+    Exists,
+    GetAcl,
+    GetAllChildrenNumber,
+    GetChildren,
+    GetChildren2,
+    GetData,
+    GetEphemerals,
+    Multi,
+    MultiRead,
+    Op,
+    OpCode,
+    Ping,
+    Reconfig,
+    RemoveWatches,
+    Sasl,
+    SetAcl,
+    SetData,
+    SetWatches,
+    SetWatches2,
+    Sync,
+    WhoAmI,
+    make_digest_id,
+)
+from zabd.wire.opcodes import REQUESTS
+
+T = TypeVar("T")
+
+REQUESTS_PER_SCRIPT: Final = 100
+CONNECTIONS_MAX: Final = 4
+USERS: Final = ("alice:a", "bob:b")
+
+_ROOT: Final = s.ROOT
+_PATHS: Final = (
+    *[f"{_ROOT}/{name}" for name in "aaabbc"],
+    *[f"{_ROOT}/{name}" for name in ("a/x", "a/x", "a/y", "b/x")],
+    f"{_ROOT}/a/x/deep",
+    f"{_ROOT}/s-",
+    f"{_ROOT}/s-0000000000",
+)
+_RARE_PATHS: Final = (
+    f"{_ROOT}/b/y",
+    f"{_ROOT}/c/x",
+    f"{_ROOT}/a/s-0000000000",
+    f"{_ROOT}/s-0000000001",
+    f"{_ROOT}/0000000002",
+)
+_BAD_PATHS: Final = (
+    "",
+    "/",
+    "//",
+    "zz",
+    "zz/yy",
+    f"{_ROOT}/",
+    f"{_ROOT}//a",
+    f"{_ROOT}/a/",
+    f"{_ROOT}/.",
+    f"{_ROOT}/..",
+    f"{_ROOT}/a/../b",
+    f"{_ROOT}/a/./x",
+    f"{_ROOT}/a\0b",
+    f"{_ROOT}/\1",
+    f"{_ROOT}/\x1f",
+    f"{_ROOT}/\x7f",
+    f"{_ROOT}/\x9f",
+    f"{_ROOT}/\ue000",
+    f"{_ROOT}/\uf8ff",
+    f"{_ROOT}/\uf900",
+    f"{_ROOT}/\ufff0",
+    f"{_ROOT}/\uffff",
+    f"{_ROOT}/\xe9\u4e2d",
+    f"{_ROOT}/...",
+    f"{_ROOT}/ ",
+    "/zookeeper",
+    "/zookeeper/quota",
+    "/zookeeper/nothing",
+    f"{_ROOT}/none/child",
+    f"{_ROOT}/none/child/grandchild",
+)
+_ACLS: Final = (
+    READ_ACL_UNSAFE,
+    CREATOR_ALL_ACL,
+    CREATOR_ALL_ACL + READ_ACL_UNSAFE,
+    (Acl(31, "digest", make_digest_id(*USERS[0].split(":"))),),
+    (Acl(31, "digest", make_digest_id(*USERS[1].split(":"))), Acl(1, "world", "anyone")),
+    (Acl(31, "ip", "127.0.0.1"),),
+    (Acl(31, "ip", "127.0.0.0/8"), Acl(1, "world", "anyone")),
+    (Acl(31, "ip", "10.0.0.1"), Acl(3, "world", "anyone")),
+    *[(Acl(perms, "world", "anyone"),) for perms in (0, 1, 2, 3, 4, 8, 13, 16, 17, 30, 64, 95, -1)],
+    (*OPEN_ACL_UNSAFE, *OPEN_ACL_UNSAFE),
+    (*READ_ACL_UNSAFE, *OPEN_ACL_UNSAFE, *READ_ACL_UNSAFE),
+)
+_BAD_ACLS: Final = (
+    None,
+    (),
+    (Acl(31, "world", "someone"),),
+    (Acl(31, "world", ""),),
+    (Acl(31, "nobody", "x"),),
+    (Acl(31, "", ""),),
+    (Acl(31, "super", ""),),
+    (Acl(31, "sasl", "x"),),
+    (Acl(31, "digest", "alice"),),
+    (Acl(31, "digest", "alice:"),),
+    (Acl(31, "digest", ":x"),),
+    (Acl(31, "digest", "a:b:c"),),
+    (Acl(31, "ip", "localhost"),),
+    (Acl(31, "ip", "127.0.0.1/33"),),
+    (Acl(31, "ip", "127.0.0.1/-1"),),
+    (Acl(31, "ip", "1.2.3"),),
+    (*OPEN_ACL_UNSAFE, Acl(1, "nobody", "x")),
+    (Acl(31, "auth", "anything"), *OPEN_ACL_UNSAFE),
+    (Acl(31, "digest", "\xe9:\u4e2d"),),
+)
+_AUTHS: Final = (
+    *[Auth(0, "digest", user.encode()) for user in USERS for _ in range(4)],
+    Auth(7, "digest", b"alice:a"),
+    Auth(0, "digest", b"nocolon"),
+    Auth(0, "digest", b""),
+    Auth(0, "digest", b"a:b:c"),
+    Auth(0, "digest", b"super:secret"),
+    Auth(0, "digest", b"super:wrong"),
+    Auth(0, "digest", b"\xff\xfe:x"),
+    Auth(0, "ip", b""),
+    Auth(0, "ip", b"10.0.0.1"),
+    Auth(0, "world", b"anyone"),
+    Auth(0, "nobody", b"x"),
+    Auth(0, "sasl", b"x"),
+    Auth(0, "super", b""),
+    Auth(0, "", b""),
+)
+_DATA: Final = (b"", b"x", b"data", None, bytes(range(256)), b"y" * 5000)
+_TTLS: Final = (1_000_000_000, (1 << 40) - 1, 1_000_000)
+_BAD_TTLS: Final = (0, -1, 1 << 40, -(1 << 63), (1 << 63) - 1)
+_UNKNOWN_OPCODES: Final = (0, -1, 10, 23, 99, 108, 1000, -100, 2**31 - 1, -(2**31))
+
+
+class Generator:
+    """Makes one script; the same seed makes the same one everywhere."""
+
+    def __init__(self, seed: str) -> None:
+        self._rng = random.Random(seed)
+        self._steps: list[s.Step] = []
+        self._open: list[str] = []
+        self._all: list[str] = []
+        self._modes: dict[tuple[str, str], str] = {}
+        self._left = REQUESTS_PER_SCRIPT
+        self._uses_acls = self._chance(0.5)
+        self._uses_raw = self._chance(0.5)
+
+    def script(self) -> s.Script:
+        """The script."""
+        self._connect_new()
+        if self._open:
+            self._furnish(self._open[0])
+        while self._left > 0:
+            self._step()
+        return tuple(self._steps)
+
+    # ---- steps -----------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        draw = self._rng.random()
+        if not self._open or (draw < 0.06 and len(self._open) < CONNECTIONS_MAX):
+            self._connect_new()
+        elif draw < 0.10:
+            self._connect_again()
+        elif draw < 0.115:
+            self._close()
+        elif draw < 0.13:
+            self._hang_up(self._pick(self._open))
+        elif draw < 0.14:
+            self._garbage()
+        elif draw < 0.17:
+            self._authenticate()
+        elif draw < 0.175:
+            self._unknown()
+        elif draw < 0.18:
+            name = self._pick(self._open)  # alone, for the reference answers ahead of the others
+            self._add(s.Send(name, (Sasl(self._pick((b"", b"token"))),)))
+        else:
+            self._send()
+
+    def _furnish(self, name: str) -> None:
+        """Something to meet: a script of nothing but -101 says little."""
+        names = [each for each in ("a", "a/x", "b", "c") if self._chance(0.7)]
+        creates = [Create(f"{_ROOT}/{each}", b"", self._acl(), 0) for each in names]
+        if creates:
+            self._add(s.Send(name, tuple(creates)))
+
+    def _add(self, step: s.Step) -> None:
+        self._steps.append(step)
+        self._left -= s.count_requests((step,))
+
+    def _name(self) -> str:
+        name = f"c{len(self._all) + 1}"
+        self._all.append(name)
+        return name
+
+    def _connect_new(self) -> None:
+        name = self._name()
+        future = self._chance(0.02)
+        connect = s.Connect(
+            name,
+            password=self._pick((None, None, b"", b"short", b"x" * 40)),
+            timeout_ms=self._pick((10_000, 10_000, 0, -1, 4_000, 5_000, 40_000, 2**31 - 1)),
+            last_zxid=s.FUTURE if future else 0,
+            read_only=self._pick((False, False, True, None)),
+            requests=() if self._chance(0.8) else self._requests(name, 3),
+        )
+        self._add(connect)
+        if not future:
+            self._open.append(name)
+
+    def _connect_again(self) -> None:
+        """Resume a session, whether it is open, broken or closed, with its password or another."""
+        old, name = self._pick(self._all), self._name()
+        right = self._chance(0.75)
+        requests = self._requests(name, 3) if self._chance(0.2) else ()
+        self._add(
+            s.Connect(
+                name,
+                resume=old,
+                password=None if right else self._pick((b"", b"x", bytes(16), b"\1" * 16)),
+                timeout_ms=self._pick((10_000, 4_000, 0, 60_000)),
+                last_zxid=self._pick((0, s.LAST_SEEN, s.LAST_SEEN)),
+                read_only=self._pick((False, False, True, None)),
+                requests=requests if right else (),
+            )
+        )
+        # Which connections of that session are open depends on the answers: use none of them.
+        self._sessions = getattr(self, "_sessions", {})
+        self._sessions[name] = self._sessions.get(old, old)
+        same = self._sessions[name]
+        self._open = [o for o in self._open if self._sessions.get(o, o) != same]
+        if right:
+            self._open.append(name)
+
+    def _close(self) -> None:
+        name = self._pick(self._open)
+        before = self._requests(name, 3) if self._chance(0.3) else ()
+        behind = (Exists(self._path(), False),) if self._chance(0.2) else ()
+        close = CloseSession() if self._chance(0.9) else s.Raw(OpCode.CLOSE_SESSION, b"more")
+        self._add(s.Send(name, (*before, close, *behind)))
+        self._open.remove(name)
+
+    def _hang_up(self, name: str) -> None:
+        self._add(s.HangUp(name))
+        self._open.remove(name)
+
+    def _garbage(self) -> None:
+        name = self._pick(self._open)
+        garbage = (b"\xff\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\0", b"\0\0\0\4abcd")
+        self._add(s.Garbage(name, self._pick((*garbage, b"ruok", b"\0\0\0\7" + bytes(7)))))
+        self._open.remove(name)
+
+    def _authenticate(self) -> None:
+        name = self._pick(self._open)
+        auth = self._pick(_AUTHS)
+        request: s.Request = auth if self._chance(0.9) else s.Xid(self._pick((0, 5, -9)), auth)
+        self._add(s.Send(name, (request,)))
+        if auth.scheme not in ("digest", "ip"):
+            self._open.remove(name)
+
+    def _unknown(self) -> None:
+        name = self._pick(self._open)
+        body = self._pick((b"", b"\0\0\0\1/", self._rng.randbytes(20)))
+        unknown = s.Raw(self._pick(_UNKNOWN_OPCODES), body)
+        self._add(s.Send(name, (unknown,)))
+        self._open.remove(name)
+
+    def _send(self) -> None:
+        name = self._pick(self._open)
+        self._add(s.Send(name, self._requests(name, 1 if self._chance(0.5) else 6)))
+
+    # ---- requests --------------------------------------------------------------------------
+
+    def _requests(self, name: str, count_max: int) -> tuple[s.Request, ...]:
+        count = self._rng.randint(1, count_max)
+        return tuple([self._request(name) for _ in range(count)])
+
+    def _request(self, name: str) -> s.Request:
+        op = self._op(name)
+        if self._uses_raw and self._chance(0.08) and op.opcode not in _NEVER_BENT:
+            return self._raw(op)
+        if self._chance(0.02):
+            return s.Xid(self._pick((0, 1, 7, -3, -9, 2**31 - 1, -(2**31))), op)
+        return op
+
+    def _op(self, name: str) -> Op:
+        makers: tuple[tuple[int, Callable[[str], Op]], ...] = (
+            (20, self._create),
+            (9, lambda _: Delete(self._path(), self._version())),
+            (12, lambda _: SetData(self._path(), self._pick(_DATA), self._version())),
+            (4, lambda _: self._set_acl()),
+            (8, self._multi),
+            (8, lambda name: self._read(name, Exists)),
+            (8, lambda name: self._read(name, GetData)),
+            (5, lambda name: self._read(name, GetChildren)),
+            (5, lambda name: self._read(name, GetChildren2)),
+            (3, lambda _: GetAcl(self._path())),
+            (2, lambda _: GetAllChildrenNumber(self._path())),
+            (2, lambda _: GetEphemerals(self._prefix())),
+            (4, self._multi_read),
+            (2, lambda _: Sync(self._pick((None, "", "zz", self._path())))),
+            (2, lambda _: Ping()),
+            (2, lambda _: WhoAmI()),
+            (1, lambda _: Reconfig(*self._pick(_RECONFIGS))),
+            (1, lambda _: Check(f"{_ROOT}/never", self._version())),
+            (3, self._add_watch),
+            (3, self._set_watches),
+            (2, lambda name: self._about_watches(name, CheckWatches)),
+            (3, lambda name: self._about_watches(name, RemoveWatches)),
+        )
+        weights = [weight for weight, _ in makers]
+        [(_, make)] = self._rng.choices(makers, weights)
+        return make(name)
+
+    def _set_acl(self) -> Op:
+        path = self._path()
+        return SetAcl(path, self._acl(path), self._version())
+
+    def _create(self, _name: str) -> Op:
+        path, data = self._path(), self._pick(_DATA)
+        acl = self._acl(path)
+        draw = self._rng.random()
+        flags = self._pick((0, 0, 0, 1, 1, 2, 2, 3))
+        if draw < 0.03:
+            kind = self._pick((Create, Create2))
+            return kind(path, data, acl, self._pick((5, 6, 7, -1, 100, 2**31 - 1)))
+        if draw < 0.10:
+            return CreateContainer(path, data, acl, 4)
+        if draw < 0.17:
+            ttl = self._pick(_TTLS if self._chance(0.8) else _BAD_TTLS)
+            return CreateTtl(path, data, acl, self._pick((5, 6)), ttl)
+        return self._pick((Create, Create2))(path, data, acl, flags)
+
+    def _multi(self, name: str) -> Op:
+        makers: tuple[Callable[[str], Any], ...] = (
+            self._create,
+            self._create,
+            lambda _: Delete(self._path(), self._version()),
+            lambda _: SetData(self._path(), self._pick(_DATA), self._version()),
+            lambda _: Check(self._path(), self._version()),
+        )
+        return Multi(tuple([self._pick(makers)(name) for _ in range(self._rng.randint(0, 5))]))
+
+    def _multi_read(self, _name: str) -> Op:
+        kinds = (GetData, GetChildren)
+        count = self._rng.randint(0, 4)
+        return MultiRead(
+            tuple([self._pick(kinds)(self._path(), self._chance(0.2)) for _ in range(count)])
+        )
+
+    def _read(self, name: str, kind: Callable[[str, bool], Op]) -> Op:
+        path = self._path() if self._chance(0.99) else "/zookeeper/config"
+        return kind(path, self._chance(0.5) and self._may_watch(name, path, "standard"))
+
+    def _add_watch(self, name: str) -> Op:
+        path = self._path()
+        mode = self._pick((0, 1) if self._chance(0.9) else (2, -1, 100))
+        if mode in (0, 1) and not self._may_watch(name, path, ("persistent", "recursive")[mode]):
+            mode = 2
+        return AddWatch(path, mode)
+
+    def _set_watches(self, name: str) -> Op:
+        def some(mode: str) -> tuple[str, ...]:
+            paths = [self._path() for _ in range(self._rng.randint(0, 3))]
+            return tuple([path for path in paths if self._may_watch(name, path, mode)])
+
+        zxid = self._pick((0, s.LAST_SEEN, s.LAST_SEEN - 5, s.LAST_SEEN - 20, s.FUTURE, -1))
+        lists = (some("standard"), some("standard"), some("standard"))
+        if self._chance(0.6):
+            return SetWatches(zxid, *lists)
+        return SetWatches2(zxid, *lists, some("persistent"), some("recursive"))
+
+    def _about_watches(self, name: str, kind: Callable[[str, int], Op]) -> Op:
+        watched = [path for who, path in self._modes if who == name]
+        path = self._pick(watched) if watched and self._chance(0.7) else self._path()
+        return kind(path, self._pick((1, 2, 3) if self._chance(0.9) else (0, 4, 5, 6, -1, 99)))
+
+    def _may_watch(self, name: str, path: str, mode: str) -> bool:
+        """Keep to one mode for a path of a connection, mostly: see `watch-modes`."""
+        return self._modes.setdefault((name, path), mode) == mode or self._chance(0.02)
+
+    def _raw(self, op: Op) -> s.Raw:
+        """The request with something wrong in its bytes; never with less than its flags."""
+        body = REQUESTS[op.opcode].write(op)
+        draw = self._rng.randrange(5)
+        if op.opcode in _HARMFUL_WHEN_BENT:
+            draw = self._pick((0, 1))
+        at = self._rng.randrange(len(body) + 1)
+        match draw:
+            case 0:
+                body = body[:at]
+            case 1:
+                body += self._rng.randbytes(self._rng.randint(1, 9))
+            case 2:
+                body = self._pick(_LENGTHS) + body[4:]
+            case 3:
+                body = body[: at & ~3] + self._pick(_LENGTHS) + body[(at & ~3) + 4 :]
+            case _:
+                body = self._rng.randbytes(self._rng.randint(0, 30))
+        return s.Raw(op.opcode, body)
+
+    # ---- arguments -------------------------------------------------------------------------
+
+    def _path(self) -> str:
+        draw = self._rng.random()
+        if draw < 0.08:
+            return self._pick(_BAD_PATHS)
+        if draw < 0.13:
+            return _ROOT
+        return self._pick(_RARE_PATHS if draw < 0.2 else _PATHS)
+
+    def _prefix(self) -> str | None:
+        return self._pick((None, "", " ", "/", _ROOT, f"{_ROOT}/a", f"{_ROOT}/a/", "/none", "x"))
+
+    def _version(self) -> int:
+        return self._pick((-1, -1, -1, -1, 0, 0, 1, 2, -2, 2**31 - 1))
+
+    def _acl(self, path: str = _ROOT) -> tuple[Acl, ...] | None:
+        if not self._uses_acls or self._chance(0.6) or not path.startswith(_ROOT):
+            return OPEN_ACL_UNSAFE  # what all scripts share stays open to all
+        return self._pick(_ACLS if self._chance(0.8) else _BAD_ACLS)
+
+    def _chance(self, probability: float) -> bool:
+        return self._rng.random() < probability
+
+    def _pick(self, values: Any) -> Any:
+        return self._rng.choice(values)
+
+
+_LENGTHS: Final = tuple(
+    number.to_bytes(4, "big", signed=True)
+    for number in (-1, -2, -100, 0, 1, 2, 7, 1000, 2**20, 2**24, 2**31 - 1, -(2**31))
+)
+# Other bytes in these could say what must not be sent; cut short or longer they cannot.
+_HARMFUL_WHEN_BENT: Final = frozenset(
+    (
+        OpCode.CREATE,
+        OpCode.CREATE2,
+        OpCode.CREATE_CONTAINER,
+        OpCode.CREATE_TTL,
+        OpCode.MULTI,
+        OpCode.CHECK,
+    )
+)
+# A check must not hold; of a bent reconfig and auth see `undecodable`.
+_NEVER_BENT: Final = frozenset((OpCode.CHECK, OpCode.RECONFIG))
+_RECONFIGS: Final = (
+    (None, None, None, -1),
+    ("server.2=127.0.0.1:1:2:participant;3", None, None, -1),
+    (None, "1", None, 0),
+    (None, None, "server.1=127.0.0.1:1:2:participant;3", 7),
+)
+
+
+def generate(seed: int, number: int) -> s.Script:
+    """The script of that number in the run of that seed."""
+    return Generator(f"{seed}/{number}").script()
