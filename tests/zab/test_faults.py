@@ -7,7 +7,7 @@ from tests.zab.harness import Shape, World, stable
 
 from zabd.zab import ballot, discovery
 from zabd.zab.learners import Learner
-from zabd.zab.messages import AckEpoch, FollowerInfo, PeerState
+from zabd.zab.messages import AckEpoch, FollowerInfo, PeerState, Standing
 from zabd.zab.quorum import MajorityQuorum
 
 STEADY = Shape(latency_ms=(1, 1), disk_ms=(2, 2))
@@ -176,6 +176,10 @@ def test_no_ensemble_is_founded_before_all_voters_have_spoken(up: int) -> None:
     world.run(10_000)
 
     assert world.leader() is None
+    peer = world.members[1].peer
+    assert peer is not None
+    assert peer.standing is Standing.BLANK
+    assert peer.waiting_for == tuple(range(up + 1, 4))
 
 
 def test_a_founding_survives_the_crash_of_its_leader_at_any_moment() -> None:

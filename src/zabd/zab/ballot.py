@@ -172,6 +172,12 @@ class Ballot:
             for voter in self._m.config.voters
         )
 
+    def silent(self) -> tuple[MemberId, ...]:
+        """The voters that have not been heard in this election."""
+        m = self._m
+        known = {m.me, *self.votes, *self.settled}
+        return tuple(voter for voter in m.config.voters if voter not in known)
+
     def state_key(self) -> tuple[object, ...]:
         """All that decides what comes next."""
         votes, settled = sorted(self.votes.items()), sorted(self.settled.items())

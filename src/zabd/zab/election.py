@@ -86,6 +86,11 @@ class Looking:
             self._m.outbox.append(Hangup(link))
 
     @property
+    def waiting_for(self) -> tuple[MemberId, ...]:
+        """The voters that have not been heard yet."""
+        return self._ballot.silent()
+
+    @property
     def deadline_ms(self) -> int | None:
         """When time alone has something to do here."""
         if not self._begun:

@@ -32,7 +32,7 @@ from zabd.zab.events import (
 from zabd.zab.following import Following
 from zabd.zab.leading import Leading
 from zabd.zab.member import Follow, Lead, Look, Member, Trace, Transition
-from zabd.zab.messages import PeerState
+from zabd.zab.messages import PeerState, Standing
 
 if TYPE_CHECKING:
     from random import Random  # only its type: chance is passed in
@@ -165,6 +165,16 @@ class Peer:
     def serving(self) -> bool:
         """Whether clients may be served."""
         return self._m.became.serving
+
+    @property
+    def standing(self) -> Standing:
+        """Whether it can vouch for its past; a blank member votes only in a founding."""
+        return self._m.standing
+
+    @property
+    def waiting_for(self) -> tuple[MemberId, ...]:
+        """While it looks: the voters it has not heard. A founding needs every one of them."""
+        return self._role.waiting_for if isinstance(self._role, Looking) else ()
 
     @property
     def leader_link(self) -> LinkId | None:
