@@ -5,7 +5,7 @@ from zabd.model.ops import Create, OpCode
 from zabd.model.zxid import Zxid
 from zabd.replica import ReplicaConfig, messages
 from zabd.replica.leadership import Leadership
-from zabd.replica.messages import AnswerKind, Intent
+from zabd.replica.messages import Answer, AnswerKind, Intent
 from zabd.wire.requests import encode_request
 from zabd.zab.config import EnsembleConfig
 from zabd.znode_tree import txns
@@ -16,7 +16,7 @@ TIMEOUT_MS = (12_000).to_bytes(4, "big")
 
 
 def leadership() -> Leadership:
-    """A leader's half on an empty tree, to which nothing is ever delivered."""
+    """A leader's half on an empty tree, to which only the test delivers."""
     config = ReplicaConfig(
         ensemble=EnsembleConfig(me=1, voters=(1, 2, 3), observers=(), tick_ms=2000),
         min_session_timeout_ms=4000,
@@ -49,3 +49,25 @@ def test_a_session_may_write_before_its_creation_is_applied_here() -> None:
     assert write[0] == txns.CREATE
     [answer] = leader.take_answers()[FOLLOWER]
     assert answer.kind is AnswerKind.ALIVE
+
+
+def test_a_client_hears_that_its_session_is_gone_only_once_the_close_is_committed() -> None:
+    """A close in flight may be lost with its leader, and the session live on (core seed 1009)."""
+    leader = leadership()
+    leader.gather([Intent(FOLLOWER, 1, 0, OpCode.CREATE_SESSION, TIMEOUT_MS, ())])
+    found, created = txns_of(leader, Zxid.of(1, 1))
+    session_id = Zxid.of(1, 2)
+    leader._tree.apply(Zxid.of(1, 1), 0, 0, found)
+    leader._tree.apply(session_id, 0, session_id, created)
+    leader.delivered(session_id)
+    leader.gather([Intent(FOLLOWER, 2, session_id, OpCode.CLOSE_SESSION, b"", ())])
+    leader.gather([Intent(FOLLOWER, 3, session_id, messages.VALIDATE, TIMEOUT_MS, ())])
+    leader.gather([Intent(FOLLOWER, 4, Zxid.of(9, 9), messages.VALIDATE, TIMEOUT_MS, ())])
+
+    [closed] = txns_of(leader, Zxid.of(1, 3))
+    answered_before = leader.take_answers()[FOLLOWER]
+    leader._tree.apply(Zxid.of(1, 3), 0, session_id, closed)
+    leader.delivered(Zxid.of(1, 3))
+
+    assert answered_before == [Answer(AnswerKind.GONE, 4, 0)]  # of a session that never was
+    assert leader.take_answers() == {FOLLOWER: [Answer(AnswerKind.GONE, 3, 0)]}

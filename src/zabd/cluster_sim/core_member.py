@@ -268,6 +268,9 @@ class CoreProcess:
     # --- the peer --------------------------------------------------------------------------------
 
     def _recovered(self, found: Recovered | StorageError) -> None:
+        if isinstance(found, StorageError) and self.disk.injector is not None:
+            self._storage_failed(found)
+            return
         if isinstance(found, StorageError):
             raise InvariantError("D11", f"{self} does not start: {found}")
         state = RecoveredState(

@@ -17,7 +17,7 @@ from zabd.model.errors import StorageError
 from zabd.model.ids import ConnectionId
 from zabd.replica import Replica, ReplicaConfig
 from zabd.replica import effects as out
-from zabd.replica.events import SnapshotTaken
+from zabd.replica.events import Drained, SnapshotTaken
 from zabd.replica.rebuild import TreeBuilder
 from zabd.zab import effects as fx
 from zabd.zab import events as ev
@@ -103,6 +103,7 @@ class ReplicaProcess(CoreProcess):
                 out.PauseReading: lambda effect: self._reading(effect.connection_id, hold=True),
                 out.ResumeReading: lambda effect: self._reading(effect.connection_id, hold=False),
                 out.AnswerWord: self._close,
+                out.ReportDrained: self._report_drained,
                 out.TakeSnapshot: self._write_snapshot,
             }
         )
@@ -151,7 +152,7 @@ class ReplicaProcess(CoreProcess):
         assert self.seen is not None, "asked of a replica that has begun"
         checker.stands_at(self.seen, replica.tree)
 
-    def step(self, event: ev.Event | SnapshotTaken) -> None:
+    def step(self, event: ev.Event | SnapshotTaken | Drained) -> None:
         """Let the replica take one event; what it gathers goes out at the end of the turn."""
         replica = self.replica
         if replica is not None:
@@ -221,6 +222,10 @@ class ReplicaProcess(CoreProcess):
         if end.unsent_bytes > UNSENT_BYTES_MAX:
             end.abort()
             self.enter(partial(self.client_gone, effect.connection_id))
+
+    def _report_drained(self, effect: out.ReportDrained) -> None:
+        drained = Drained(effect.connection_id)
+        self.level.schedule.after(1, lambda: self.enter(lambda: self.step(drained)))
 
     def _close(self, effect: out.CloseConnection | out.AnswerWord) -> None:
         self._drop(effect.connection_id)

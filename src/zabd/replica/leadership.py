@@ -10,7 +10,9 @@ Invariants
         opened; any other is refused and its connection cut.
     L3  A sync is answered only after a quorum confirmed this leadership since the sync came in,
         and after everything proposed before it was delivered here.
-    L4  The time in a batch never goes back, whatever the wall clock does.
+    L4  A client hears that its session is gone only once the close is committed: one that is still
+        in flight may yet be lost with this leader, and then the session lives on.
+    L5  The time in a batch never goes back, whatever the wall clock does.
 
 Source: CLIENT_PROTOCOL sections 3, 9 (leader time), 10, 14 and 15.
 """
@@ -89,6 +91,7 @@ class Leadership:
         self._syncs_asked: list[tuple[MemberId, messages.RequestId]] = []
         self._sync_rounds: deque[_SyncRound] = deque()
         self._sync_token = 0
+        self._closing: list[tuple[SessionId, MemberId, messages.RequestId]] = []  # who waits (L4)
         self._config_text = config.config_text.encode()
         # Also when the configuration has changed: /zookeeper/config shows the present one.
         self._must_found = not tree.secret or tree.nodes[CONFIG_PATH].data != self._config_text
@@ -113,6 +116,7 @@ class Leadership:
         """
         self._gathered = deque(i for i in self._gathered if i.origin != origin)
         self._answers.pop(origin, None)
+        self._closing = [waiter for waiter in self._closing if waiter[1] != origin]
 
     def expire(self, now_ms: int) -> None:
         """Close the sessions and delete the znodes whose time is over, a bounded number a turn."""
@@ -163,6 +167,10 @@ class Leadership:
         """Everything up to `zxid` is in the tree."""
         self._preparer.applied(zxid)
         self._release_syncs()
+        if self._closing:
+            waiting, self._closing = self._closing, []
+            for session_id, origin, request_id in waiting:
+                self._say_gone(session_id, origin, request_id)
 
     def ask_confirmation(self) -> int | None:
         """The token of a quorum round for the syncs taken since the last one; None if no sync."""
@@ -241,11 +249,20 @@ class Leadership:
         session_id = intent.session_id
         # Its creation may be in flight still: a follower may have applied it before we have.
         if session_id not in self.tracker or not self._preparer.session_is_live(session_id):
-            self._answer(intent.origin, Answer(AnswerKind.GONE, intent.request_id, 0))
+            self._say_gone(session_id, intent.origin, intent.request_id)
             return
         timeout_ms = int.from_bytes(intent.frame, "big")
         self.tracker.track(session_id, timeout_ms, intent.origin, now_ms)
         self._answer(intent.origin, Answer(AnswerKind.ALIVE, intent.request_id, timeout_ms))
+
+    def _say_gone(
+        self, session_id: SessionId, origin: MemberId, request_id: messages.RequestId
+    ) -> None:
+        # A session's id is the zxid that created it: the creation may be in flight as well.
+        if session_id in self._tree.sessions or self._tree.zxid < session_id <= self._last_proposed:
+            self._closing.append((session_id, origin, request_id))  # L4
+        else:
+            self._answer(origin, Answer(AnswerKind.GONE, request_id, 0))
 
 
 def _prepare_options(config: ReplicaConfig) -> PrepareOptions:
