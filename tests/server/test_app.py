@@ -17,16 +17,18 @@ from zabd.model.errors import StorageError
 from zabd.model.ops import Create, GetData, Op, SetData, Sync
 from zabd.model.results import CreateResult, GetDataResult
 from zabd.model.session import ConnectRequest, ConnectResponse
+from zabd.model.zxid import ZXID_ZERO
 from zabd.server.app import CannotListenError, Post, Server
 from zabd.server.clock import SystemClock
 from zabd.server.config import ServerConfig
+from zabd.server.driver import Driver
 from zabd.server.four_letter import NOT_SERVING
 from zabd.server.identity import Identity
 from zabd.storage import OsDisk
 from zabd.storage import disk as disk_ops
 from zabd.storage.disk import Disk, DiskFault, DiskOp, DiskOutcome, Lane
 from zabd.wire.connection import ClientConnection, ClientItem, Reply
-from zabd.zab.messages import PeerState
+from zabd.zab.messages import Notification, PeerState, Standing
 
 
 class Session:
@@ -105,9 +107,10 @@ def server_of(
     config: ServerConfig,
     trail: Trail | None = None,
     disk_factory: Callable[[str, Post], Disk] = OsDisk,
+    kind: type[Server] = Server,
 ) -> Server:
     """A member on the machine's own disk."""
-    return Server(
+    return kind(
         config,
         disk_factory=disk_factory,
         clock=SystemClock(),
@@ -206,6 +209,37 @@ def test_three_members_agree_and_survive_their_leader(fresh: Callable[[], Path])
             assert await session.get("/a") == b"x"
             await session.create("/b")
             session.close()
+
+    run(scenario)
+
+
+def test_a_vote_may_come_while_the_ports_are_being_taken(fresh: Callable[[], Path]) -> None:
+    """Peers that look for a leader do not wait until a member that starts is ready for them."""
+
+    class Hurried(Server):
+        async def _listen(self, driver: Driver) -> None:
+            await super()._listen(driver)
+            driver.notified(
+                Notification(
+                    sender=2,
+                    cluster_id=None,
+                    round=1,
+                    leader=2,
+                    zxid=ZXID_ZERO,
+                    epoch=0,
+                    state=PeerState.LOOKING,
+                    standing=Standing.BLANK,
+                    history_empty=True,
+                )
+            )
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        config = config_of(1, members(3), data_dir=str(fresh()))
+        server = server_of(config, kind=Hurried)
+        async with running(server):
+            assert await ask_word(server.driver.clients.port, b"ruok") == "imok"
 
     run(scenario)
 

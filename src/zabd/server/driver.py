@@ -105,9 +105,10 @@ class Driver:
         return int(self._loop.time() * 1000)
 
     def start(self, replica: Replica) -> None:
-        """Begin to drive; the channels listen already."""
+        """Begin to drive; the channels listen already, and what peers said meanwhile has waited."""
         self._replica = replica
-        self.happened(events.Start())
+        self._events.appendleft(events.Start())
+        self._want_turn()
 
     def stop(self) -> None:
         """Perform nothing any more and let go of every connection."""
@@ -126,7 +127,7 @@ class Driver:
         self._want_turn()
 
     def _want_turn(self) -> None:
-        if not self._turn_due:
+        if not self._turn_due and self.started:
             self._turn_due = True
             self._loop.call_soon(self._turn)
 
