@@ -54,7 +54,7 @@ def test_a_record_gives_back_what_it_was_made_of(
 
 
 def test_no_bit_of_a_record_lies_outside_its_digests() -> None:
-    """FAULTS S4: any flipped bit is noticed, wherever it is."""
+    """S4: any flipped bit is noticed, wherever it is."""
     record = frame_record(Zxid.of(1, 1), 2, b"payload", GENESIS_CHAIN)
 
     for place in range(len(record) * 8):
