@@ -16,7 +16,7 @@ from zabd.model import Zxid
 from zabd.storage import Recovered
 from zabd.storage.disk import Create, Rename, Sync, SyncDir, Unlink
 
-FATES = [("survive",), ("vanish",), ("survive", "vanish", "tear"), ("survive", "vanish", "tear")]
+FATES = [("survive",), ("vanish",), ("survive", "vanish", "tear")]
 STATES_MAX = 64  # beyond, a sample of as many
 
 

@@ -18,7 +18,7 @@ from tests.storage.members import (
 from tests.storage.test_faults import damage, killed, refuses, segments, snapshots
 
 from zabd.model import DamagedError, LocalProtocolError, StorageError, Zxid
-from zabd.storage import StorageConfig, small_file, txn_log
+from zabd.storage import StorageConfig, segment, small_file, txn_log
 from zabd.storage.disk import (
     Create,
     DiskFault,
@@ -112,8 +112,8 @@ def test_long_logs_are_searched_from_the_nearest_index_entry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A look-up reads a window, not a whole segment; and streams go on where they were."""
-    monkeypatch.setattr(txn_log, "INDEX_BYTES", 2000)
-    monkeypatch.setattr(txn_log, "WINDOW_BYTES", 700)
+    monkeypatch.setattr(segment, "INDEX_BYTES", 2000)
+    monkeypatch.setattr(segment, "WINDOW_BYTES", 700)
     monkeypatch.setattr(txn_log, "CURSORS_MAX", 3)
     config = StorageConfig(segment_bytes=20_000, space_floor_bytes=0)
     history, member = History(), Member(config=config).founded()

@@ -2,8 +2,8 @@
 
 from zabd.model import Zxid
 from zabd.storage.retention import doomed_segments, doomed_snapshots
+from zabd.storage.segment import Segment
 from zabd.storage.snapshots import SnapshotInfo, snapshot_file
-from zabd.storage.txn_log import Segment
 from zabd.zab.log import LogPosition
 
 

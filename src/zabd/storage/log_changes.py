@@ -38,8 +38,8 @@ from zabd.storage.record import (
     segment_file,
     segment_number,
 )
+from zabd.storage.segment import Segment, create_segment
 from zabd.storage.snapshots import INCOMING, snapshot_file, snapshot_zxid
-from zabd.storage.txn_log import Segment, create_segment
 from zabd.zab.log import Batch, LogPosition
 
 NOTE: Final = "intent"

@@ -43,6 +43,7 @@ from zabd.storage.record import (
     segment_file,
     segment_number,
 )
+from zabd.storage.segment import Segment
 from zabd.storage.snapshots import (
     DAMAGED,
     INCOMING,
@@ -52,7 +53,6 @@ from zabd.storage.snapshots import (
     snapshot_file,
     snapshot_zxid,
 )
-from zabd.storage.txn_log import Segment
 from zabd.zab.log import GENESIS, RECORD_MAGIC, Batch, LogPosition
 
 

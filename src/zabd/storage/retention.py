@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 from zabd.model import Zxid
 from zabd.storage.disk import Disk, SyncDir, Unlink
 from zabd.storage.procedures import Procedure
+from zabd.storage.segment import Segment
 from zabd.storage.snapshots import SnapshotInfo, snapshot_file, snapshot_zxid
-from zabd.storage.txn_log import Segment
 
 
 def doomed_snapshots(

@@ -12,7 +12,6 @@ Invariants
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from zabd.model import LocalProtocolError, StorageError, Zxid
@@ -24,7 +23,6 @@ from zabd.storage.config import (
     Trace,
 )
 from zabd.storage.disk import (
-    Create,
     Disk,
     DiskOp,
     DiskOutcome,
@@ -32,84 +30,32 @@ from zabd.storage.disk import (
     Lane,
     Release,
     Sync,
-    SyncDir,
     WriteAt,
 )
 from zabd.storage.epochs import Epochs, Identity
-from zabd.storage.procedures import DamagedFileError, DiskError, Procedure, read_at, run
+from zabd.storage.procedures import DiskError, Procedure, run
 from zabd.storage.record import (
     MARK_BYTES,
     SEGMENT_HEADER_BYTES,
     MarkKind,
-    SegmentHeader,
-    decode_mark,
     encode_mark,
-    encode_segment_header,
-    segment_file,
 )
+from zabd.storage.segment import Segment, Window, create_segment
 from zabd.zab.log import (
     GENESIS,
-    HEADER_SIZE,
     Batch,
     LogPosition,
-    RecordError,
     chain_of,
     follows,
     last_zxid,
     parse_header,
-    verify_record,
 )
 
-INDEX_BYTES: Final = 256 << 10
-"""A look-up reads at most about this much before it meets its record."""
-
-WINDOW_BYTES: Final = 1 << 20
 CURSORS_MAX: Final = 64  # more learners than any ensemble has
 
 _TRAILER_BYTES: Final = 2 * MARK_BYTES  # kept free in every segment for SEAL and CLEAN
 
 Done: TypeAlias = Callable[[], None]
-
-
-@dataclass(slots=True)
-class Segment:
-    """One file of the log, as far as it is durable."""
-
-    number: int
-    base: LogPosition
-    size_bytes: int
-    end_offset: int = SEGMENT_HEADER_BYTES
-    index: list[tuple[LogPosition, int]] = field(default_factory=list)
-    """Now and then, a point of the history and the offset where what comes after it begins."""
-
-    @property
-    def file(self) -> str:
-        """Its name in the log's directory."""
-        return segment_file(self.number)
-
-    def header(self, owner: Identity) -> bytes:
-        """The bytes at its beginning."""
-        return encode_segment_header(SegmentHeader(self.number, owner, self.base, self.size_bytes))
-
-    def note(self, position: LogPosition, offset: int) -> None:
-        """Remember that what comes after `position` begins at `offset`, if it is time for that."""
-        if offset - (self.index[-1][1] if self.index else 0) >= INDEX_BYTES:
-            self.index.append((position, offset))
-
-    def start_before(self, zxid: int) -> tuple[LogPosition, int]:
-        """A point not after `zxid`, as near as the index has one, and where to read on from it."""
-        at = bisect_right(self.index, zxid, key=lambda entry: entry[0].zxid)
-        return self.index[at - 1] if at else (self.base, SEGMENT_HEADER_BYTES)
-
-
-def create_segment(segment: Segment, owner: Identity) -> list[DiskOp]:
-    """The operations after which the empty segment and its name are durable (S2)."""
-    return [
-        Create(segment.file, segment.size_bytes),
-        WriteAt(segment.file, 0, segment.header(owner)),
-        Sync(segment.file),
-        SyncDir(),
-    ]
 
 
 class TxnLog:
@@ -416,7 +362,7 @@ class TxnLog:
 
     def _find_in(self, segment: Segment, zxid: int) -> Procedure[LogPosition]:
         found, offset = segment.start_before(zxid)
-        window = _Window(self._disk, segment, offset)
+        window = Window(self._disk, segment, offset)
         while (record := (yield from window.next_record())) is not None:
             header = parse_header(record)
             if last_zxid(header) > zxid:
@@ -427,7 +373,7 @@ class TxnLog:
     def _read_in(
         self, segment: Segment, after: LogPosition, bytes_max: int
     ) -> Procedure[list[Batch] | None]:
-        window = _Window(self._disk, segment, self._cursor(segment, after))
+        window = Window(self._disk, segment, self._cursor(segment, after))
         batches: list[Batch] = []
         size_bytes = 0
         while (record := (yield from window.next_record())) is not None:
@@ -452,48 +398,3 @@ class TxnLog:
         self._cursors[position] = (segment.number, offset)
         if len(self._cursors) > CURSORS_MAX:
             self._cursors.popitem(last=False)
-
-
-class _Window:
-    """A walk over the records of one segment, read a piece at a time, up to its durable end."""
-
-    def __init__(self, disk: Disk, segment: Segment, offset: int) -> None:
-        self._disk = disk
-        self._file = segment.file
-        self._number = segment.number
-        self._end = segment.end_offset
-        self.offset = offset
-        self._origin = offset
-        self._data = b""
-
-    def next_record(self) -> Procedure[bytes | None]:
-        """The next record, None at the end; DamagedError if anything else is there."""
-        while self.offset < self._end:
-            yield from self._need(HEADER_SIZE + MARK_BYTES)
-            at = self.offset - self._origin
-            if decode_mark(self._data, at, self._number, self._origin) is not None:
-                self.offset += MARK_BYTES
-                continue
-            return (yield from self._record())
-        return None
-
-    def _record(self) -> Procedure[bytes]:
-        try:
-            header = parse_header(self._data, self.offset - self._origin)
-            yield from self._need(HEADER_SIZE + header.length)
-            at = self.offset - self._origin
-            record = self._data[at : at + HEADER_SIZE + header.length]
-            verify_record(record)
-        except RecordError as error:
-            raise DamagedFileError(self._file, self.offset, None, str(error)) from error
-        self.offset += len(record)
-        return record
-
-    def _need(self, size_bytes: int) -> Procedure[None]:
-        """Have `size_bytes` from the offset on in memory, unless the segment ends before."""
-        size_bytes = min(size_bytes, self._end - self.offset)
-        if len(self._data) - (self.offset - self._origin) >= size_bytes:
-            return
-        wanted = min(max(size_bytes, WINDOW_BYTES), self._end - self.offset)
-        self._data = yield from read_at(self._disk, self._file, self.offset, wanted)
-        self._origin = self.offset
