@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kazoo.exceptions import QuotaExceededError
 from tests.ensemble.harness import OTHER_DAEMON, kazoo, lay_out, serving, wait_until
 
 from zabd.cli.members import (
@@ -312,20 +313,50 @@ def test_another_clusters_directory_is_refused(tmp_path: Path) -> None:
             client.create("/still-served")
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
-    """The member whose disk is full leaves; the other two serve, and all acknowledged is there."""
-    with lay_out(tmp_path) as ensemble, small_disk(ensemble.member(3).data):
+@pytest.mark.slow
+def test_a_follower_with_a_full_disk_leaves_and_the_others_go_on(tmp_path: Path) -> None:
+    """One clear error; what was acknowledged is there on the other two."""
+    with small_disk(tmp_path / "3" / "data"), lay_out(tmp_path) as ensemble:
         ensemble.start()
+        full = ensemble.member(3)
+        if ensemble.wait_leader() is full:
+            full.kill()
+            ensemble.wait_leader(other_than=full)
+            full.start()
+            ensemble.wait_serving()
         acknowledged = 0
         with kazoo(ensemble.member(1).address) as client:
             client.create("/full")
-            for number in range(300):
-                client.create(f"/full/{number}", os.urandom(500_000))
+            while full.running and acknowledged < 400:
+                client.create(f"/full/{acknowledged:03d}", os.urandom(500_000))
                 acknowledged += 1
+            client.sync("/full")
             assert len(client.get_children("/full")) == acknowledged
-        log = ensemble.member(3).log_tail()
-        assert "space" in log.lower()
-        assert "Traceback" not in log
+
+        assert not full.running
+        assert "No space left on device" in full.log_tail()
+        assert "Traceback" not in full.log_tail()
+
+
+@pytest.mark.slow
+def test_a_leader_short_of_space_refuses_writes_in_time(tmp_path: Path) -> None:
+    """While it can still log deletes; reads go on, and nothing that was acknowledged is missing."""
+    with small_disk(tmp_path / "1" / "data"), serving(tmp_path, voters=1) as ensemble:
+        acknowledged = 0
+        with kazoo(ensemble.hosts) as client:
+            with pytest.raises(QuotaExceededError):
+                while acknowledged < 400:
+                    client.create(f"/{acknowledged:03d}", os.urandom(500_000))
+                    acknowledged += 1
+            if acknowledged:
+                client.delete("/000")
+        ensemble.member(1).kill()
+        ensemble.member(1).start()
+        ensemble.wait_serving()
+        with kazoo(ensemble.hosts) as client:
+            found = set(client.get_children("/"))
+
+        assert found == {"zookeeper", *(f"{number:03d}" for number in range(1, acknowledged))}
 
 
 def system(*command: str) -> subprocess.CompletedProcess[str]:
@@ -358,13 +389,14 @@ class unwritable:  # noqa: N801 - used like a function
 
 
 class small_disk:  # noqa: N801 - used like a function
-    """A file system of 100 MiB on a directory, for the length of a block."""
+    """A file system of 150 MiB on a directory, for the length of a block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        folder.mkdir(parents=True)
 
     def __enter__(self) -> None:
-        mounted = system("mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", str(self._folder))
+        mounted = system("mount", "-t", "tmpfs", "-o", "size=150m", "tmpfs", str(self._folder))
         if mounted.returncode != 0:
             pytest.skip(f"LOUDLY: no small file system can be mounted: {mounted.stderr.strip()}")
 

@@ -57,9 +57,9 @@ def test_the_small_demo_passes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
-    """Ctrl-C, a polite end, and one that runs no code of ours: the reaper's case."""
+    """Ctrl-C, and an end that runs no code of ours: the reaper's case."""
     with subprocess.Popen(
         [*DEMO, *SMALL], stdout=subprocess.PIPE, text=True, env=environment(tmp_path)
     ) as demo:

@@ -59,8 +59,9 @@ class MemberStatus:
 
     @property
     def epoch(self) -> int | None:
-        """The upper half of the zxid."""
-        return None if self.zxid is None else self.zxid >> 32
+        """The epoch it takes part in; of a ZooKeeper server the one its zxid is of."""
+        named = self.number("zabd_epoch")
+        return self.zxid >> 32 if named is None and self.zxid is not None else named
 
     def number(self, key: str) -> int | None:
         """An integer among the keys of `mntr`, named without its prefix ``zk_``."""

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from zabd.model.ids import SessionId
-from zabd.model.zxid import Zxid
 from zabd.replica.connection import Connection
 from zabd.server.clock import Clock
 from zabd.server.config import ServerConfig
@@ -258,7 +257,7 @@ class MemberReport:
         yield "zabd_bytes_written", counters.bytes_written
         yield "zabd_snapshots", counters.snapshots
         yield "zabd_snapshot_failures", counters.snapshot_failures
-        yield "zabd_epoch", Zxid(self.zxid).epoch
+        yield "zabd_epoch", self._replica.peer.epoch
         yield "zabd_tree_digest", f"{self._replica.tree.digest:016x}"
 
     def environment(self) -> Iterable[tuple[str, str]]:

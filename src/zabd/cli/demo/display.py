@@ -36,11 +36,11 @@ class Display:
         self._erase()
         click.echo(f"[{self.elapsed_s:5.1f} s] {text}")
 
-    def progress(self, done: int, total: int, note: str, *, last: bool = False) -> None:
+    def progress(self, done: int, total: int, note: str) -> None:
         """Where we are; drawn now and then only."""
         now = time.monotonic()
         interval = REDRAW_INTERVAL_S if self._terminal else PIPE_INTERVAL_S
-        if self._quiet or (now - self._drawn_at < interval and not last):
+        if self._quiet or now - self._drawn_at < interval:
             return
         self._drawn_at = now
         filled = BAR_WIDTH * done // max(total, 1)

@@ -143,8 +143,7 @@ class Performance:
                 background[1].cancel()
         finally:
             server.close()
-        self._display.progress(self.deliveries.total, self.deliveries.total, "", last=True)
-        self._display.event("every delivery has its outcome")
+        self._display.event(f"every one of {self.deliveries.total} deliveries has its outcome")
         await asyncio.gather(*(worker.dismiss() for worker in self._workers))
 
     # Act two: the leader dies (D1).
