@@ -229,10 +229,10 @@ def test_a_java_system_property_may_stand_in_the_file() -> None:
 
 
 def test_a_switch_for_what_is_not_there_yet_says_so() -> None:
-    """Whoever asks for read-only mode must not find out on the day the quorum is lost."""
-    _, notices = load("readonlymode.enabled=true\nlocalSessionsEnabled=false")
+    """Whoever asks for hard quotas must not find out on the day they are exceeded."""
+    _, notices = load("enforceQuota=true\nlocalSessionsEnabled=true")
 
-    assert notices == ("zoo.cfg, line 1: readonlymode.enabled has no effect: not offered yet",)
+    assert notices == ("zoo.cfg, line 1: enforceQuota has no effect: not offered yet",)
 
 
 @pytest.mark.parametrize(("count", "tolerated"), [(2, "0 failures"), (4, "1 failure")])

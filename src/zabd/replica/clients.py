@@ -15,8 +15,7 @@ Source: CLIENT_PROTOCOL sections 2, 3, 13, 15 and 20.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+from collections import deque
 from typing import TYPE_CHECKING
 
 from zabd.model.acl import Perms
@@ -27,9 +26,9 @@ from zabd.model.errors import (
     MarshallingError,
     RemoteProtocolError,
 )
-from zabd.model.ops import Auth, OpCode, Sync
+from zabd.model.ops import Auth, Create, Create2, CreateMode, Multi, OpCode, Sync
 from zabd.model.results import SyncResult
-from zabd.model.session import PASSWORD_SIZE, ConnectRequest, ConnectResponse, refusal
+from zabd.model.session import ConnectRequest
 from zabd.model.watch_events import KeeperState, WatchEvent
 from zabd.replica import messages
 from zabd.replica.connection import Connection, ConnectionState, Pending
@@ -41,6 +40,7 @@ from zabd.replica.effects import (
     ResumeReading,
     Write,
 )
+from zabd.replica.handshake import Handshake
 from zabd.replica.messages import Answer, AnswerKind, Intent
 from zabd.replica.reads import READS
 from zabd.replica.stats import ClientStats
@@ -50,7 +50,7 @@ from zabd.wire import replies
 from zabd.wire.connection import FourLetterWord, ServerConnection
 from zabd.wire.frames import FrameError
 from zabd.wire.replies import NO_ZXID
-from zabd.wire.requests import PING_XID, decode_as, decode_header
+from zabd.wire.requests import PING_XID, decode_as, decode_header, decode_op
 from zabd.znode_tree.permissions import allowed, authenticate
 from zabd.znode_tree.watches import WatchTable
 
@@ -91,12 +91,6 @@ FORWARDED_OPCODES = frozenset(
 _READ = int(Perms.READ)
 
 
-def session_password(secret: bytes, session_id: SessionId) -> bytes:
-    """The password of a session: any member can verify it, nobody outside can make it."""
-    digest = hmac.digest(secret, session_id.to_bytes(8, "big", signed=True), hashlib.sha256)
-    return digest[:PASSWORD_SIZE]
-
-
 class Clients:
     """All client connections of one member."""
 
@@ -108,6 +102,8 @@ class Clients:
         self.connections: dict[ConnectionId, Connection] = {}
         self.by_session: dict[SessionId, Connection] = {}
         self.serving = False
+        self.read_only = False
+        self.handshake = Handshake(self, config, rng)
         self.intents: list[Intent] = []
         self.effects: list[Effect] = []
         self.stats = ClientStats()
@@ -116,6 +112,7 @@ class Clients:
         # A process that starts again must not take answers meant for its previous life.
         self._last_request_id: messages.RequestId = rng.getrandbits(31) << 32
         self._touched: dict[SessionId, int] = {}
+        self._ahead: deque[tuple[int, Connection, Pending]] = deque()  # syncs, see `_synced`
         self._now_ms = 0
 
     # ---- what the host reports -------------------------------------------------------------
@@ -151,9 +148,9 @@ class Clients:
             if connection.state is ConnectionState.CLOSED:
                 return
             if type(item) is bytes:
-                self._request(connection, item)
+                self.request(connection, item)
             elif isinstance(item, ConnectRequest):
-                self._greet(connection, item)
+                self.handshake.greet(connection, item, self._now_ms)
             elif isinstance(item, FourLetterWord):
                 self.effects.append(AnswerWord(connection.connection_id, *item))
 
@@ -195,7 +192,8 @@ class Clients:
             return
         if pending.opcode == OpCode.CREATE_SESSION:
             timeout_ms = int.from_bytes(pending.frame, "big")
-            self._open(connection, zxid, timeout_ms)
+            if connection.state is ConnectionState.OPENING:
+                self.handshake.open(connection, zxid, timeout_ms, now_ms)
             return
         pending.reply = write_reply(pending.opcode, pending.xid, zxid, applied, self.tree)
         self._drain(connection)
@@ -213,12 +211,12 @@ class Clients:
             case AnswerKind.REFUSED:
                 self.cut(connection)
             case AnswerKind.GONE:
-                self._refuse(connection)
+                self.handshake.refuse(connection)
             case AnswerKind.ALIVE:
                 # The leader's word came behind the commit of everything it vouches for.
-                self._open(connection, connection.session_id, answer.value)
+                self.handshake.open(connection, connection.session_id, answer.value, now_ms)
             case AnswerKind.SYNCED:
-                self._synced(connection, pending)
+                self._confirmed(connection, pending, answer.value)
 
     def fire(self, changes: Iterable[Change], zxid: int) -> None:
         """Put the events of a txn into the outputs of those who watch (K2)."""
@@ -228,7 +226,7 @@ class Clients:
                 assert isinstance(watcher, Connection), "only connections are registered"
                 if allowed(change.acl, _READ, watcher.identities):
                     event = WatchEvent(event_type, KeeperState.SYNC_CONNECTED, path)
-                    self._output(watcher, replies.watch_event(event, zxid))
+                    self.output(watcher, replies.watch_event(event, zxid))
                     self.stats.notifications += 1
 
     def session_closed(self, session_id: SessionId) -> None:
@@ -247,15 +245,35 @@ class Clients:
             if connection.state is not ConnectionState.GREETING:
                 self.cut(connection)
         self._in_flight.clear()
+        self._ahead.clear()
         self.intents.clear()
         self._touched.clear()
 
     # ---- what goes out ---------------------------------------------------------------------
 
+    def release_syncs(self) -> None:
+        """More is applied here: answer the syncs that waited for it."""
+        while self._ahead and self._ahead[0][0] <= self.tree.zxid:
+            _, connection, pending = self._ahead.popleft()
+            if connection.state is not ConnectionState.CLOSED:
+                self._synced(connection, pending)
+
     def take_touches(self, now_ms: int) -> tuple[tuple[SessionId, int], ...]:
         """Sessions heard of since the last call, and how many ms ago."""
         touched, self._touched = self._touched, {}
-        return tuple((session_id, now_ms - heard) for session_id, heard in touched.items())
+        local = self.handshake.local
+        ages_ms = []
+        for session_id, heard_ms in touched.items():
+            if session_id in local:
+                local.touch(session_id, heard_ms)
+            else:
+                ages_ms.append((session_id, now_ms - heard_ms))
+        return tuple(ages_ms)
+
+    def expire_local(self, now_ms: int) -> None:
+        """End the local sessions whose time is over."""
+        for session_id in self.handshake.local.expire(now_ms):
+            self.session_closed(session_id)
 
     def take_intents(self) -> list[Intent]:
         """What the leader must decide, in order, since the last call."""
@@ -284,60 +302,19 @@ class Clients:
         # A close takes effect after what was written before it.
         return writes + effects
 
-    # ---- handshake -------------------------------------------------------------------------
-
-    def _greet(self, connection: Connection, request: ConnectRequest) -> None:
-        secret = self.tree.secret
-        if not self.serving or request.last_zxid_seen > self.tree.zxid:
-            self.cut(connection)
-            return
-        connection.state = ConnectionState.OPENING
-        connection.answers_with_read_only = request.read_only is not None
-        timeout_ms = self._config.clamp_timeout(request.timeout_ms)
-        session_id = request.session_id
-        if session_id:
-            expected = session_password(secret, session_id)
-            if not hmac.compare_digest(expected, request.password or b""):
-                self._refuse(connection)
-                return
-            connection.session_id = session_id
-        opcode = messages.VALIDATE if session_id else OpCode.CREATE_SESSION
-        pending = Pending(0, opcode, timeout_ms.to_bytes(4, "big"), self._now_ms)
-        self._ask(connection, pending)
-
-    def _open(self, connection: Connection, session_id: SessionId, timeout_ms: int) -> None:
-        older = self.by_session.get(session_id)
-        if older is not None:
-            self.cut(older)  # K1
-        secret = self.tree.secret
-        assert secret, "K3: a member serves only after its tree holds the secret"
-        self.by_session[session_id] = connection
-        connection.state = ConnectionState.OPEN
-        connection.session_id = session_id
-        connection.timeout_ms = timeout_ms
-        self._touched[session_id] = self._now_ms
-        response = ConnectResponse(
-            protocol_version=0,
-            timeout_ms=timeout_ms,
-            session_id=session_id,
-            password=session_password(secret, session_id),
-            read_only=False if connection.answers_with_read_only else None,
-        )
-        self._output(connection, replies.encode_connect_response(response))
-        early, connection.early = connection.early, []
-        for frame in early:
-            if connection.state is ConnectionState.OPEN:
-                self._request(connection, frame)
-
-    def _refuse(self, connection: Connection) -> None:
-        """Tell the client that its session is over, then close (CLIENT_PROTOCOL section 2)."""
-        response = refusal(with_read_only=connection.answers_with_read_only)
-        self._output(connection, replies.encode_connect_response(response))
-        self.cut(connection)
-
     # ---- requests --------------------------------------------------------------------------
 
-    def _request(self, connection: Connection, frame: bytes) -> None:
+    def attach(self, connection: Connection, session_id: SessionId, now_ms: int) -> None:
+        """The connection speaks for the session from now on, and no other does (K1)."""
+        older = self.by_session.get(session_id)
+        if older is not None:
+            self.cut(older)
+        self.by_session[session_id] = connection
+        connection.session_id = session_id
+        self._touched[session_id] = now_ms
+
+    def request(self, connection: Connection, frame: bytes) -> None:
+        """Take one request, in its order."""
         if connection.state is ConnectionState.OPENING:
             connection.early.append(frame)
             self._throttle(connection, len(connection.early))
@@ -349,15 +326,50 @@ class Clients:
             return
         connection.last_opcode, connection.last_xid = opcode, xid
         if opcode in FORWARDED_OPCODES:
+            # Both are rare, and asking costs less than a call.
+            if (self.read_only or connection.local) and self._settled_here(
+                connection, xid, opcode, frame
+            ):
+                return
             self._forward(connection, Pending(xid, opcode, frame, self._now_ms))
         elif opcode == OpCode.PING:
-            self._output(connection, replies.reply(PING_XID, self.tree.zxid))
+            self.output(connection, replies.reply(PING_XID, self.tree.zxid))
         elif opcode == OpCode.AUTH:
             self._authenticate(connection, xid, frame)
         elif connection.queue or connection.stuffed:
             self._enqueue(connection, Pending(xid, opcode, frame, self._now_ms))
         else:
-            self._output(connection, self._answer_here(connection, xid, opcode, frame))
+            self.output(connection, self._answer_here(connection, xid, opcode, frame))
+
+    def _settled_here(self, connection: Connection, xid: int, opcode: int, frame: bytes) -> bool:
+        """Whether the request of a local session, or of any without a quorum, is answered here."""
+        if opcode == OpCode.CLOSE_SESSION and connection.local:
+            self.handshake.local.close(connection.session_id)
+            self._answer_in_turn(connection, xid, opcode, ErrorCode.OK)
+            return True
+        if self.read_only:
+            self._answer_in_turn(connection, xid, opcode, ErrorCode.NOT_READ_ONLY)
+            return True
+        if self._config.local_sessions_upgrade and _is_ephemeral(frame):
+            self._upgrade(connection)
+        return False
+
+    def _upgrade(self, connection: Connection) -> None:
+        """Make the session global, under its id, ahead of the create that needs it to be."""
+        self.handshake.local.close(connection.session_id)
+        connection.local = False
+        pending = Pending(
+            0, OpCode.CREATE_SESSION, connection.timeout_ms.to_bytes(4, "big"), self._now_ms
+        )
+        self.ask(connection, pending)
+
+    def _answer_in_turn(
+        self, connection: Connection, xid: int, opcode: int, code: ErrorCode
+    ) -> None:
+        pending = Pending(xid, opcode, b"", self._now_ms)
+        pending.reply = replies.reply(xid, self.tree.zxid, code)
+        self._enqueue(connection, pending)
+        self._drain(connection)
 
     def _answer_here(self, connection: Connection, xid: int, opcode: int, frame: bytes) -> bytes:
         self.stats.answered_at_once += 1
@@ -380,9 +392,10 @@ class Clients:
             connection.held += 1
             return
         connection.syncs_pending += is_sync
-        self._ask(connection, pending)
+        self.ask(connection, pending)
 
-    def _ask(self, connection: Connection, pending: Pending) -> None:
+    def ask(self, connection: Connection, pending: Pending) -> None:
+        """Hand a request on to the leader; the answer comes through the log or as an `Answer`."""
         self._last_request_id += 1
         request_id = pending.request_id = self._last_request_id
         self._in_flight[request_id] = (connection, pending)
@@ -421,6 +434,13 @@ class Clients:
             connection.paused = False
             self.effects.append(ResumeReading(connection.connection_id))
 
+    def _confirmed(self, connection: Connection, pending: Pending, zxid: int) -> None:
+        """The leader answered a sync; but with a slow disk its word may be ahead of our tree."""
+        if zxid > self.tree.zxid:
+            self._ahead.append((zxid, connection, pending))
+        else:
+            self._synced(connection, pending)
+
     def _synced(self, connection: Connection, pending: Pending) -> None:
         try:
             path = decode_as(Sync, pending.frame).path
@@ -444,7 +464,7 @@ class Clients:
                     break
                 reply = self._answer_here(connection, pending.xid, pending.opcode, pending.frame)
             queue.popleft()
-            self._output(connection, reply)
+            self.output(connection, reply)
             self._settle(connection, pending)
             if pending.opcode == OpCode.CLOSE_SESSION:
                 self._close_own(connection)
@@ -461,7 +481,7 @@ class Clients:
                 return
             connection.held -= 1
             connection.syncs_pending += is_sync
-            self._ask(connection, pending)
+            self.ask(connection, pending)
 
     def _settle(self, connection: Connection, pending: Pending) -> None:
         latency_ms = self._now_ms - pending.since_ms
@@ -481,7 +501,7 @@ class Clients:
                 super_digest=self._config.super_digest,
             )
         except (MarshallingError, AuthFailedError):
-            self._output(connection, replies.reply(xid, 0, ErrorCode.AUTH_FAILED))
+            self.output(connection, replies.reply(xid, 0, ErrorCode.AUTH_FAILED))
             self.cut(connection)
             return
         known = connection.identities
@@ -492,7 +512,7 @@ class Clients:
             pending.reply = reply
             self._enqueue(connection, pending)
         else:
-            self._output(connection, reply)
+            self.output(connection, reply)
 
     # ---- endings ---------------------------------------------------------------------------
 
@@ -500,7 +520,7 @@ class Clients:
         """The close was answered; requests pipelined behind it are told so, then it ends."""
         for pending in connection.queue:
             reply = replies.reply(pending.xid, self.tree.zxid, ErrorCode.SESSION_EXPIRED)
-            self._output(connection, reply)
+            self.output(connection, reply)
         self.cut(connection)
 
     def _complain(self, connection: Connection) -> None:
@@ -508,7 +528,7 @@ class Clients:
         header = connection.wire.header
         if connection.state is ConnectionState.OPEN and header is not None and not connection.queue:
             reply = replies.reply(header[0], self.tree.zxid, ErrorCode.BAD_ARGUMENTS)
-            self._output(connection, reply)
+            self.output(connection, reply)
         self.cut(connection)
 
     def cut(self, connection: Connection) -> None:
@@ -527,7 +547,8 @@ class Clients:
         if self.by_session.get(connection.session_id) is connection:
             del self.by_session[connection.session_id]
 
-    def _output(self, connection: Connection, data: bytes) -> None:
+    def output(self, connection: Connection, data: bytes) -> None:
+        """Put bytes behind everything that the connection was sent so far."""
         connection.output.append(data)
         connection.output_bytes += len(data)
         if connection.output_bytes >= OUTPUT_BYTES_MAX:
@@ -535,3 +556,22 @@ class Clients:
         if not connection.dirty:
             connection.dirty = True
             self._dirty.append(connection)
+
+
+def _is_ephemeral(frame: bytes) -> bool:
+    """Whether a write creates an ephemeral, so that its session has to be global."""
+    opcode = decode_header(frame)[1]
+    if opcode not in _CREATING_OPCODES:
+        return False
+    try:
+        op = decode_op(opcode, frame)
+    except KeeperError:
+        return False  # the leader will say so
+    parts = op.ops if isinstance(op, Multi) else (op,)
+    return any(
+        isinstance(part, Create | Create2) and part.flags in _EPHEMERAL_FLAGS for part in parts
+    )
+
+
+_CREATING_OPCODES = frozenset((OpCode.CREATE, OpCode.CREATE2, OpCode.MULTI))
+_EPHEMERAL_FLAGS = frozenset((CreateMode.EPHEMERAL, CreateMode.EPHEMERAL_SEQUENTIAL))

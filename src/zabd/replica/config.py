@@ -51,6 +51,9 @@ class ReplicaConfig:
     containers_per_minute_max: int = 10_000
     container_unused_ms_max: int = 300_000
     ttl_enabled: bool = True
+    local_sessions: bool = False
+    local_sessions_upgrade: bool = False
+    read_only_enabled: bool = False
     super_digest: str | None = None
     skip_acl: bool = False
     outstanding_max: int = OUTSTANDING_MAX

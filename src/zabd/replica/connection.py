@@ -65,6 +65,7 @@ class Connection:
         "latency_max_ms",
         "latency_min_ms",
         "latency_total_ms",
+        "local",
         "output",
         "output_bytes",
         "paused",
@@ -89,6 +90,7 @@ class Connection:
         self.state = ConnectionState.GREETING
         self.session_id: SessionId = 0
         self.timeout_ms = 0
+        self.local = False  # its session is known to this member alone
         self.answers_with_read_only = True
         self.host = address.rpartition(":")[0].strip("[]") or address
         self.identities: tuple[Identity, ...] = (Identity("ip", self.host),)

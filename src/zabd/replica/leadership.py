@@ -29,6 +29,7 @@ from zabd.model.paths import CONFIG_PATH
 from zabd.model.zxid import Zxid
 from zabd.replica import messages
 from zabd.replica.config import BATCH_BYTES_MAX, BATCH_OPS_MAX, ReplicaConfig
+from zabd.replica.local_sessions import is_local
 from zabd.replica.messages import Answer, AnswerKind, Intent
 from zabd.replica.perishables import Perishables
 from zabd.replica.session_tracker import SessionTracker
@@ -152,7 +153,9 @@ class Leadership:
             txn = self._prepare(intent, zxid, time_ms, now_ms)
             if txn is None:
                 continue
-            session_id = zxid if intent.opcode == OpCode.CREATE_SESSION else intent.session_id
+            session_id = intent.session_id
+            if not session_id and intent.opcode == OpCode.CREATE_SESSION:
+                session_id = zxid
             entries.append((intent.origin, intent.request_id, session_id, txn))
             size_bytes += len(intent.frame)
         if not entries:
@@ -202,7 +205,7 @@ class Leadership:
                 return  # L3
             self._sync_rounds.popleft()
             for origin, request_id in sync_round.waiting:
-                self._answer(origin, Answer(AnswerKind.SYNCED, request_id, 0))
+                self._answer(origin, Answer(AnswerKind.SYNCED, request_id, sync_round.after))
 
     def _answer(self, origin: MemberId, answer: Answer) -> None:
         self._answers.setdefault(origin, []).append(answer)
@@ -211,10 +214,11 @@ class Leadership:
         opcode = intent.opcode
         if opcode == OpCode.CREATE_SESSION:
             timeout_ms = int.from_bytes(intent.frame, "big")
-            self.tracker.track(zxid, timeout_ms, intent.origin, now_ms)
+            session_id = intent.session_id or zxid  # a local session becomes global under its id
+            self.tracker.track(session_id, timeout_ms, intent.origin, now_ms)
             # The preparer has to know: with a slow disk here a follower applies the creation
             # before we do, and its client's first write may come before our tree has the session.
-            return self._preparer.prepare(zxid, time_ms, zxid, (), CreateSession(timeout_ms))
+            return self._preparer.prepare(zxid, time_ms, session_id, (), CreateSession(timeout_ms))
         if opcode == messages.VALIDATE:
             self._validate(intent, now_ms)
             return None
@@ -243,7 +247,14 @@ class Leadership:
             return txns.error(ErrorCode.MARSHALLING_ERROR)
         except UnimplementedError:
             return txns.error(ErrorCode.UNIMPLEMENTED)
-        return self._preparer.prepare(zxid, time_ms, intent.session_id, intent.identities, op)
+        return self._preparer.prepare(
+            zxid,
+            time_ms,
+            intent.session_id,
+            intent.identities,
+            op,
+            local_session=is_local(intent.session_id) and intent.session_id not in self.tracker,
+        )
 
     def _validate(self, intent: Intent, now_ms: int) -> None:
         session_id = intent.session_id

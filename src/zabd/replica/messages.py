@@ -54,7 +54,7 @@ class AnswerKind(IntEnum):
     REFUSED = 0  # the session speaks through another member now: cut the connection
     ALIVE = 1  # the validated session lives; value is its timeout in ms
     GONE = 2  # the validated session is closed, closing or unknown
-    SYNCED = 3  # leadership was confirmed after everything proposed before the sync
+    SYNCED = 3  # leadership was confirmed; value is the zxid that the sync has to wait for
 
 
 class Answer(NamedTuple):

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from zabd.zab.log import Batch
     from zabd.znode_tree.tree import ZnodeTree
 
+READ_ONLY_AFTER_TICKS = 2
+"""How long a member looks for a leader before it serves read-only clients."""
+
 Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]
 
 DIGESTS_KEPT = 64
@@ -78,7 +81,9 @@ class Replica:
         self._clock = clock
         self._trace = trace
         self._effects: list[Effect] = []
-        self._half_tick_ms = max(1, config.ensemble.tick_ms // 2)
+        self._tick_ms = config.ensemble.tick_ms
+        self._half_tick_ms = max(1, self._tick_ms // 2)
+        self._looking_since_ms: int | None = None
         self._next_tick_ms = 0
         self._digests: dict[int, int] = {}
         self._digest_order: deque[int] = deque()
@@ -221,9 +226,20 @@ class Replica:
 
     def _update_serving(self) -> None:
         serving = self.peer.serving and bool(self.tree.secret)
-        if self.clients.serving and not serving:
+        if self.clients.serving != serving or self.clients.read_only:
             self.clients.cut_all()
         self.clients.serving = serving
+        self.clients.read_only = False
+
+    def _consider_reading_only(self, now_ms: int) -> None:
+        """Without a quorum for a while: serve what is known here, to those who asked for that."""
+        clients = self.clients
+        if self.peer.state is not PeerState.LOOKING or self.config.ensemble.observer:
+            self._looking_since_ms = None
+        elif self._looking_since_ms is None:
+            self._looking_since_ms = now_ms
+        elif now_ms - self._looking_since_ms >= READ_ONLY_AFTER_TICKS * self._tick_ms:
+            clients.read_only = self.config.read_only_enabled
 
     # ---- the log ---------------------------------------------------------------------------
 
@@ -243,6 +259,7 @@ class Replica:
             elif kind == txns.FOUND:
                 self._update_serving()
             zxid += 1
+        clients.release_syncs()
         self._note_batch(batch)
 
     def _note_batch(self, batch: Batch) -> None:
@@ -388,7 +405,9 @@ class Replica:
             self._absorb(self.peer.step(zab_events.Elapsed(), now_ms), now_ms)
 
     def _half_tick(self, now_ms: int) -> None:
+        self._consider_reading_only(now_ms)
         self.clients.close_idle(now_ms)
+        self.clients.expire_local(now_ms)
         touches = self.clients.take_touches(now_ms)
         if self.leadership is not None:
             for session_id, age_ms in touches:

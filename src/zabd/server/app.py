@@ -218,6 +218,13 @@ class Server:
             super_digest=config.super_digest,
             skip_acl=config.skip_acl,
             outstanding_max=config.outstanding_max,
+            container_check_ms=config.container_check_ms,
+            containers_per_minute_max=config.containers_per_minute_max,
+            container_unused_ms_max=config.container_unused_ms_max,
+            ttl_enabled=config.extended_types,
+            local_sessions=config.local_sessions,
+            local_sessions_upgrade=config.local_sessions_upgrade,
+            read_only_enabled=config.read_only_enabled,
             config_text="" if config.standalone else config.membership(),
         )
         state = RecoveredState(

@@ -217,18 +217,7 @@ IGNORED_FAMILIES: tuple[tuple[str, str], ...] = (
     ("zookeeper.", _JAVA),
 )
 # Understood and checked, but what they ask for is not there yet unless it is the default.
-NOT_YET: frozenset[str] = frozenset(
-    {
-        "enforceQuota",
-        "extendedTypesEnabled",
-        "localSessionsEnabled",
-        "localSessionsUpgradingEnabled",
-        "readonlymode.enabled",
-        "znode.container.checkIntervalMs",
-        "znode.container.maxNeverUsedIntervalMs",
-        "znode.container.maxPerMinute",
-    }
-)
+NOT_YET: frozenset[str] = frozenset({"enforceQuota"})
 # To ignore one of these would start a member that counts votes otherwise than its peers.
 REFUSED: tuple[tuple[str, str], ...] = (
     ("dynamicConfigFile", "list the members as server.N lines in this file"),

@@ -81,17 +81,19 @@ class MemberReport:
 
     @property
     def serving(self) -> bool:
-        """Whether clients are served."""
-        return self._replica.serving
+        """Whether clients are served, be it only those that asked for reads alone."""
+        return self._replica.serving or self.read_only
 
     @property
     def read_only(self) -> bool:
-        """Read-only mode is not offered yet."""
-        return False
+        """Whether there is no quorum, and only clients are served that said they would read."""
+        return self._clients.read_only
 
     @property
     def mode(self) -> str:
         """standalone, leader, follower or observer; `looking` is seen only where none is served."""
+        if self.read_only:
+            return "read-only"
         if self.config.standalone:
             return "standalone"
         return _MODES[self._replica.peer.state]
@@ -216,7 +218,7 @@ class MemberReport:
             ("watch_count", len(self._clients.watches)),
             ("approximate_data_size", tree.data_bytes),
             ("global_sessions", len(tree.sessions)),
-            ("local_sessions", 0),
+            ("local_sessions", len(self._clients.handshake.local)),
             ("packets_received", stats.received),
             ("packets_sent", stats.sent),
             ("open_file_descriptor_count", opened),

@@ -1,0 +1,110 @@
+"""The handshake: who gets a session, which one, and who is turned away.
+
+Invariants
+    H1  A password is checked before anything of the session's rightful connection is touched.
+    H2  A client that has seen more than this member is turned away without a word: elsewhere it is
+        served, here it would see the past.
+    H3  Without a quorum only clients are served that asked for it, in sessions that only this
+        member knows, and never one that the ensemble knows.
+
+Source: CLIENT_PROTOCOL sections 2, 15 and 16.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+
+from zabd.model.ops import OpCode
+from zabd.model.session import ConnectRequest, ConnectResponse, refusal
+from zabd.replica import messages
+from zabd.replica.connection import Connection, ConnectionState, Pending
+from zabd.replica.local_sessions import LocalSessions, session_password
+from zabd.wire import replies
+
+if TYPE_CHECKING:
+    import random
+
+    from zabd.model.ids import SessionId
+    from zabd.replica.clients import Clients
+    from zabd.replica.config import ReplicaConfig
+
+
+class Handshake:
+    """Opens, resumes and refuses sessions for `Clients`."""
+
+    def __init__(self, clients: Clients, config: ReplicaConfig, rng: random.Random) -> None:
+        self._clients = clients
+        self._config = config
+        self.local = LocalSessions(config.ensemble.me, config.ensemble.tick_ms, rng)
+
+    def greet(self, connection: Connection, request: ConnectRequest, now_ms: int) -> None:
+        """A ConnectRequest came."""
+        clients = self._clients
+        served = clients.serving or (clients.read_only and request.read_only)
+        if not served or request.last_zxid_seen > clients.tree.zxid:  # H2, H3
+            clients.cut(connection)
+            return
+        connection.state = ConnectionState.OPENING
+        connection.answers_with_read_only = request.read_only is not None
+        timeout_ms = self._config.clamp_timeout(request.timeout_ms)
+        if request.session_id:
+            self._resume(connection, request, timeout_ms, now_ms)
+        elif clients.read_only or self._config.local_sessions:
+            self.open(connection, self.local.open(timeout_ms, now_ms), timeout_ms, now_ms)
+        else:
+            self._ask(connection, OpCode.CREATE_SESSION, timeout_ms, now_ms)
+
+    def _resume(
+        self, connection: Connection, request: ConnectRequest, timeout_ms: int, now_ms: int
+    ) -> None:
+        session_id = request.session_id
+        expected = session_password(self._secret, session_id)
+        known_here = session_id in self.local
+        if not hmac.compare_digest(expected, request.password or b""):  # H1
+            self.refuse(connection)
+        elif known_here:
+            self.local.renew(session_id, timeout_ms, now_ms)
+            self.open(connection, session_id, timeout_ms, now_ms)
+        elif self._clients.read_only:
+            self._clients.cut(connection)  # H3: the ensemble may still know it, we cannot ask
+        else:
+            connection.session_id = session_id
+            self._ask(connection, messages.VALIDATE, timeout_ms, now_ms)
+
+    @property
+    def _secret(self) -> bytes:
+        # Before an ensemble is founded there can only be local sessions, in read-only mode.
+        return self._clients.tree.secret or self.local.secret
+
+    def _ask(self, connection: Connection, opcode: int, timeout_ms: int, now_ms: int) -> None:
+        pending = Pending(0, opcode, timeout_ms.to_bytes(4, "big"), now_ms)
+        self._clients.ask(connection, pending)
+
+    def open(
+        self, connection: Connection, session_id: SessionId, timeout_ms: int, now_ms: int
+    ) -> None:
+        """The session is the connection's: say so, and take the requests that waited for it."""
+        clients = self._clients
+        clients.attach(connection, session_id, now_ms)
+        connection.state = ConnectionState.OPEN
+        connection.timeout_ms = timeout_ms
+        connection.local = session_id in self.local
+        response = ConnectResponse(
+            protocol_version=0,
+            timeout_ms=timeout_ms,
+            session_id=session_id,
+            password=session_password(self._secret, session_id),
+            read_only=clients.read_only if connection.answers_with_read_only else None,
+        )
+        clients.output(connection, replies.encode_connect_response(response))
+        early, connection.early = connection.early, []
+        for frame in early:
+            if connection.state is ConnectionState.OPEN:
+                clients.request(connection, frame)
+
+    def refuse(self, connection: Connection) -> None:
+        """Tell the client that its session is over, then close."""
+        response = refusal(with_read_only=connection.answers_with_read_only)
+        self._clients.output(connection, replies.encode_connect_response(response))
+        self._clients.cut(connection)
