@@ -278,6 +278,27 @@ def test_output_that_waits_too_long_costs_the_connection() -> None:
     run(scenario)
 
 
+def test_a_reply_may_come_when_the_end_is_on_its_way() -> None:
+    """A transport is closed a turn before its protocol hears of it; loops differ in what then."""
+
+    async def scenario() -> None:
+        async with listening() as (owner, channel, _):
+            for finish in (False, True):
+                _, writer = await connect(channel)
+                await until(channel.links)
+                [link] = channel.links()
+                link.abort()
+                link.write(b"too late")
+                if finish:
+                    link.finish()
+                await until(lambda: not channel.links())
+                writer.close()
+
+            assert owner.closed
+
+    run(scenario)
+
+
 def test_the_owner_may_hold_a_client() -> None:
     """With too many requests outstanding, those who have some in flight wait."""
 

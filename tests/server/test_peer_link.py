@@ -148,6 +148,25 @@ def test_what_was_sent_before_a_hang_up_arrives() -> None:
     run(scenario)
 
 
+def test_a_message_may_come_when_the_end_is_on_its_way() -> None:
+    """A transport is closed a turn before its protocol hears of it; loops differ in what then."""
+
+    async def scenario() -> None:
+        async with two_ends() as (leader, learner):
+            at_leader, _ = await connected(leader, learner)
+            link = leader.channel.link(at_leader)
+            assert link is not None
+            assert link._transport is not None
+            link._transport.abort()
+            leader.channel.send(at_leader, Ping(1))
+            leader.channel.flush()
+            leader.channel.hang_up(at_leader)
+
+            await until(lambda: leader.owner.lost)
+
+    run(scenario)
+
+
 def test_a_dial_that_fails_says_so_once() -> None:
     """The core waits for an answer to each dial, and for one answer only."""
 

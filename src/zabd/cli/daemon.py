@@ -9,10 +9,12 @@ import asyncio
 import gc
 import os
 import random
+import resource
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,8 +41,14 @@ EXIT_BUG: Final = 70
 SWITCH_INTERVAL_S: Final = 0.0005
 """A disk thread that returns waits this long for the interpreter, instead of ten times as long."""
 
-GC_THRESHOLDS: Final = (50_000, 20, 50)
-"""A request makes few cycles; the tree is frozen out of sight and collections are rare."""
+GC_THRESHOLDS: Final = (50_000, 20, 1_000)
+"""A request makes no cycles, and a look at a whole tree would stop the member for a second."""
+
+DESCRIPTORS_MAX: Final = 65_536
+"""Where the system sets no limit: more clients than one loop can serve."""
+
+DESCRIPTORS_KEPT: Final = 128
+"""Never given to clients: the disk and the peers must not go without (FAULTS P16)."""
 
 
 class DaemonCommand(click.Command):
@@ -176,7 +184,17 @@ def run(resolved: Resolved, *, as_json: bool, use_uvloop: bool) -> int:
     for notice in resolved.notices:
         log.trace("notice", {"level": "warning", "what": notice})
     with asyncio.Runner(loop_factory=_loop_factory(use_uvloop=use_uvloop)) as runner:
-        return runner.run(_serve(resolved.config, log))
+        return runner.run(_serve(_within_descriptors(resolved.config), log))
+
+
+def _within_descriptors(config: ServerConfig) -> ServerConfig:
+    """The configuration with as many connections as there can be descriptors for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = max(soft, DESCRIPTORS_MAX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    room = max(hard - DESCRIPTORS_KEPT, 1)
+    return replace(config, connections_max=min(config.connections_max or room, room))
 
 
 def _loop_factory(*, use_uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:

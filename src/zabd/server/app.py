@@ -92,6 +92,7 @@ class Server:
             driver.start(self._make_replica(recovered, builder))
             self._loaded()
         except BaseException:
+            self._ended = None
             self._close_everything()
             raise
         report = MemberReport(self.config, driver, storage, self._clock, self._identity)
@@ -148,7 +149,9 @@ class Server:
     def _open_storage(self, loop: Loop) -> Storage:
         config = self.config
         data = self._open_disk(loop, config.data_dir)
-        log = data if config.log_dir is None else self._open_disk(loop, config.log_dir)
+        log_dir = config.log_dir or config.data_dir
+        same = os.path.realpath(log_dir) == os.path.realpath(config.data_dir)
+        log = data if same else self._open_disk(loop, log_dir)
         self._storage = Storage(
             data,
             log,

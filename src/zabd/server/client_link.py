@@ -135,8 +135,8 @@ class ClientLink(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send; the caller gathers what belongs to one turn (K1)."""
         transport = self._transport
-        if self._over or transport is None:
-            return
+        if self._over or transport is None or transport.is_closing():
+            return  # the news that it is closing is on its way
         transport.write(data)
         if transport.get_write_buffer_size() > OUTPUT_BYTES_MAX:
             self.drop(f"it left {OUTPUT_BYTES_MAX} bytes unread")
@@ -164,6 +164,8 @@ class ClientLink(asyncio.Protocol):
         if self._over or transport is None:
             return
         self._over = True
+        if transport.is_closing():
+            return
         self._left_bytes = self.queued_bytes + 1
         self._limit_time(LINGER_MS)
         if transport.can_write_eof():

@@ -171,6 +171,8 @@ class _Sender(asyncio.Protocol):
         if transport is None:
             self._waiting = frame
             self._connect()
+        elif transport.is_closing():
+            self._waiting = frame  # dialled again when the end is told
         elif transport.get_write_buffer_size() < ELECTION_OUTPUT_BYTES_MAX:
             transport.write(frame)
 

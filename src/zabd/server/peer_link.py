@@ -139,8 +139,8 @@ class PeerLink(asyncio.Protocol):
     def flush(self) -> None:
         """Everything queued, in one write."""
         out = self._out
-        if not out or self._transport is None or self.closed:
-            return
+        if not out or self._transport is None or self.closed or self._transport.is_closing():
+            return  # if it is closing, the news of that is on its way
         self._transport.write(out[0] if len(out) == 1 else b"".join(out))
         out.clear()
         self._out_bytes = 0
