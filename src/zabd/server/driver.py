@@ -48,6 +48,27 @@ class MemberStoppedError(ZabdError):
     """This incarnation of the member is over; the sentence says why and what to do."""
 
 
+class Sizes:
+    """The last, the least and the greatest of something, in bytes; -1 before the first."""
+
+    __slots__ = ("high", "last", "low")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.last = self.low = self.high = -1
+
+    def note(self, size_bytes: int) -> None:
+        """One more."""
+        self.last = size_bytes
+        if size_bytes > self.high:
+            self.high = size_bytes
+        if self.low < 0 or size_bytes < self.low:
+            self.low = size_bytes
+
+
 class _Chunk(NamedTuple):
     """A piece of the leader's snapshot, in its place behind the Snap that announced it."""
 
@@ -72,6 +93,7 @@ class Driver:
         self.election = ElectionChannel(loop, config, self, rng, trace)
         self.answer_word: Callable[[str], str] = lambda _word: ""
         self.tree_loaded: Callable[[], None] = lambda: None
+        self.proposals = Sizes()
         self._loop = loop
         self._config = config
         self._storage = storage
@@ -324,6 +346,7 @@ class Driver:
         self.quorum.send(effect.link, effect.message)
 
     def _append(self, effect: effects.Append) -> None:
+        self.proposals.note(len(effect.record))
         self._storage.append(
             effect.record, effect.committed, partial(self._persisted, effect.append_id)
         )

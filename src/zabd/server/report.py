@@ -126,8 +126,11 @@ class MemberReport:
 
     @property
     def proposal_sizes(self) -> tuple[int, int, int] | None:
-        """Sizes are not counted: -1 is what a leader says before its first proposal."""
-        return (-1, -1, -1) if self.mode == "leader" else None
+        """Of the batches, which are what is proposed."""
+        if self.mode != "leader":
+            return None
+        sizes = self._driver.proposals
+        return sizes.last, sizes.low, sizes.high
 
     def connections(self) -> Sequence[ConnectionReport]:
         """Every client connection, the one that asks included."""
@@ -239,6 +242,9 @@ class MemberReport:
             yield "synced_followers", links - self._synced_observers()
             yield "synced_non_voting_followers", 0
             yield "pending_syncs", 0
+            yield "last_proposal_size", self._driver.proposals.last
+            yield "min_proposal_size", self._driver.proposals.low
+            yield "max_proposal_size", self._driver.proposals.high
         yield from self._counters()
 
     def _peer_state(self) -> str:
@@ -270,6 +276,7 @@ class MemberReport:
     def reset_server(self) -> None:
         """Begin all counts anew."""
         self._clients.stats.reset()
+        self._driver.proposals.reset()
 
     def reset_connections(self) -> None:
         """Begin the counts of every connection anew."""
