@@ -376,7 +376,10 @@ def test_peers_notice_a_failed_disk_at_once(fresh: Callable[[], Path]) -> None:
     async def scenario() -> None:
         servers = three(fresh())
         async with running(*servers):
-            await until(lambda: leader_of(servers))
+            # A member that has not been synchronised yet is blank, and does not vote.
+            await until(
+                lambda: leader_of(servers) and all(s.driver.replica.serving for s in servers)
+            )
             leader = leader_of(servers)
             assert leader is not None
             leader.fail(StorageError("the disk is gone"))

@@ -63,8 +63,7 @@ class Sizes:
     def note(self, size_bytes: int) -> None:
         """One more."""
         self.last = size_bytes
-        if size_bytes > self.high:
-            self.high = size_bytes
+        self.high = max(self.high, size_bytes)
         if self.low < 0 or size_bytes < self.low:
             self.low = size_bytes
 
