@@ -5,12 +5,24 @@ The answers expected here are those of ZooKeeper 3.8.0; nothing of it is needed 
 
 from __future__ import annotations
 
+import pytest
 from tests.compat.differential.answers import Answer, read_answers
 from tests.compat.differential.player import OPENING, Player, Stage
 from tests.compat.differential.script import ROOT, Connect, Raw, Script, Send, Xid, requests_of
 from tests.compat.differential.targets import ReplicaTarget
 
-from zabd.model import Auth, ErrorCode, OpCode, Reconfig, Sasl, SaslResult
+from zabd.model import (
+    OPEN_ACL_UNSAFE,
+    Auth,
+    Create,
+    EphemeralsResult,
+    ErrorCode,
+    GetEphemerals,
+    OpCode,
+    Reconfig,
+    Sasl,
+    SaslResult,
+)
 
 NO_ZXID_IN_IT = 0
 
@@ -67,3 +79,13 @@ def test_a_check_alone_that_holds_is_answered() -> None:
 
     assert (answer.error, answer.odd) == (0, b"")
     assert not closed
+
+
+@pytest.mark.parametrize("prefix", ["", " ", "\0", "\t\n \x1f", "/"])
+def test_a_blank_prefix_means_all_ephemerals(prefix: str) -> None:
+    """Control characters are blanks as well (14)."""
+    path = f"{ROOT}/mine"
+    create = Create(path, b"", OPEN_ACL_UNSAFE, 1)
+    [_, answer], _ = play((Connect("a"), Send("a", (create, GetEphemerals(prefix)))))
+
+    assert answer.result == EphemeralsResult((path,))

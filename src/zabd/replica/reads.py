@@ -150,7 +150,11 @@ def get_ephemerals(
 ) -> bytes:
     """getEphemerals: paths of the calling session's ephemerals that start with the prefix."""
     op = decode_as(GetEphemerals, frame)
-    prefix = op.prefix if op.prefix and op.prefix.strip() and op.prefix != "/" else ""
+    prefix = op.prefix or ""
+    if prefix == "/" or all(character <= " " for character in prefix):
+        prefix = (
+            ""  # blank, in the sense of Java, which takes control characters for blanks as well
+        )
     owned = sorted(tree.ephemerals.get(connection.session_id, ()))
     paths = tuple(path for path in owned if path.startswith(prefix))
     body = replies.encode_result(OpCode.GET_EPHEMERALS, EphemeralsResult(paths))

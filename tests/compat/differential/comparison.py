@@ -141,7 +141,8 @@ class Comparison:
 
     def _answers(self, step: s.Step, name: str, left: Answers, right: Answers) -> Difference | None:
         requests = s.requests_of(step) if name == step.name else ()
-        ops = [s.meaning_of(each) for each in requests if s.opcode_of(each) != OpCode.PING]
+        answered = [s.op_of(each) for each in requests if s.opcode_of(each) != OpCode.PING]
+        ops = [s.meaning_of(each) for each in answered]
         closes = [n for n, op in enumerate(ops) if op.opcode == OpCode.CLOSE_SESSION]
         for n, op in enumerate(ops):
             if closes and n > closes[0]:
@@ -152,7 +153,7 @@ class Comparison:
                     continue
                 text = f"one answer only to {op!r}: {mine} and {theirs}"
                 return Difference(f"silence {op.opcode}", text)
-            case = Case(name, op, mine, theirs, self.knowledge)
+            case = Case(name, op, mine, theirs, self.knowledge, answered[n])
             difference = self._events(case, mine.events, theirs.events, bool(closes))
             difference = difference or self._answer(case)
             if difference:

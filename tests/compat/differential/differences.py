@@ -44,6 +44,8 @@ from zabd.model import (
     SetAcl,
     SetWatches,
     SetWatches2,
+    Sync,
+    SyncResult,
 )
 from zabd.model.paths import CONFIG_PATH
 
@@ -119,6 +121,8 @@ class Case:
     left: Answer | None
     right: Answer | None
     knowledge: Knowledge
+    request: Any = None
+    """As it stands in the script; `op` is what it means."""
     unlike: tuple[str, ...] = ()
     """Where the answers differ."""
 
@@ -161,6 +165,8 @@ class Intended(NamedTuple):
 def _empty_path(case: Case) -> bool:
     if isinstance(case.op, MultiRead):
         return _only_parts(case, lambda read, _, mine: read.path == "" and _refused(mine))
+    if isinstance(case.op, CheckWatches | RemoveWatches):
+        return case.op.path == "" and ErrorCode.NO_WATCHER in case.errors
     return isinstance(case.op, _READS) and case.op.path == "" and case.errors[1] == -8
 
 
@@ -228,17 +234,56 @@ def _watch_modes(case: Case) -> bool:
 def _check_of_others(case: Case) -> bool:
     """The reference takes a watch of any connection for the caller's own."""
     if isinstance(case.op, CheckWatches) and not case.op.path.startswith("/"):
-        return case.errors == (ErrorCode.MARSHALLING_ERROR, ErrorCode.NO_WATCHER)
+        return case.errors[0] == ErrorCode.MARSHALLING_ERROR
     if not isinstance(case.op, CheckWatches) or case.errors != (0, ErrorCode.NO_WATCHER):
         return False
     return any(path == case.op.path and who != case.name for who, path in case.knowledge.modes)
 
 
 def _null_lists(case: Case) -> bool:
+    null = isinstance(case.request, s.Raw) and b"\xff\xff\xff\xff" in case.request.body
+    if not null or case.errors != (ErrorCode.MARSHALLING_ERROR, 0):
+        return False
+    paths = [(case.name, path) for _, path in _watches(case.op)]
+    case.knowledge.spoilt.update(paths)
+    return isinstance(case.op, SetWatches | SetWatches2)
+
+
+def _negative_counts(case: Case) -> bool:
+    if not isinstance(case.op, s.Raw) or case.errors[1] != ErrorCode.MARSHALLING_ERROR:
+        return False
+    if case.errors[0] == ErrorCode.MARSHALLING_ERROR:
+        return False
+    for meaning in _with_empty_lists(case.op):
+        case.knowledge.spoilt.update((case.name, path) for _, path in _watches(meaning))
+        return True
+    return False
+
+
+def _with_empty_lists(raw: s.Raw) -> Iterator[Any]:
+    """What the request means if a number below -1 in it, or each of them, counts nothing."""
+    places = [at for at in range(len(raw.body) - 3) if _int_at(raw.body, at) < -1]
+    bodies = [raw.body[:at] + bytes(4) + raw.body[at + 4 :] for at in places]
+    whole = raw.body
+    for at in places:
+        if _int_at(whole, at) < -1:
+            whole = whole[:at] + bytes(4) + whole[at + 4 :]
+    for body in (*bodies, whole):
+        meaning = s.meaning_of(raw._replace(body=body))
+        if not isinstance(meaning, s.Raw):
+            yield meaning
+
+
+def _int_at(body: bytes, at: int) -> int:
+    return int.from_bytes(body[at : at + 4], "big", signed=True)
+
+
+def _text_kept(case: Case) -> bool:
+    result = case.right.result if case.right else None
     return (
-        isinstance(case.op, s.Raw)
-        and case.opcode in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2)
-        and case.errors == (ErrorCode.MARSHALLING_ERROR, 0)
+        isinstance(case.op, Sync)
+        and isinstance(result, SyncResult)
+        and (case.unlike == ("SyncResult.path",) and result.path == case.op.path)
     )
 
 
@@ -330,6 +375,16 @@ INTENDED: tuple[Intended, ...] = (
         answers=_null_lists,
     ),
     Intended(
+        "negative-counts",
+        "a list with a count below -1 cannot be decoded (section 1); the reference finds it empty",
+        answers=_negative_counts,
+    ),
+    Intended(
+        "text-kept",
+        "what is no UTF-8 comes back from sync byte by byte if it can (section 1)",
+        answers=_text_kept,
+    ),
+    Intended(
         "order-of-ephemerals",
         "the ephemerals of a session that ends are deleted in no particular order",
         events=_order_of_ephemerals,
@@ -357,6 +412,10 @@ WITHOUT_RULE = {
     "ipv6": "an ACL may name IPv6 addresses (section 11), as in master; not sent",
     "undecodable": "an undecodable auth packet is refused with -115, where the reference hangs up; "
     "an undecodable reconfig uses up a zxid like all other writes (section 3); not sent",
+    "acl-in-flight": "writes see a setACL that is pipelined before them (section 10); in the "
+    "reference that is a matter of luck, so no write is pipelined behind one",
+    "multi-in-flight": "a multi that fails leaves everything as before (section 12); in the "
+    "reference a create behind it may be numbered as if it had not failed; not pipelined",
     "harmful": "deleteContainer, createSession and opcodes that contradict their flags are refused "
     "(sections 4 and 9); the reference takes them, or dies of them, so they are not sent",
 }

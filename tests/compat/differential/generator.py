@@ -54,6 +54,7 @@ from zabd.model import (
     WhoAmI,
     make_digest_id,
 )
+from zabd.model.ops import WRITE_OPCODES
 from zabd.wire.opcodes import REQUESTS
 
 T = TypeVar("T")
@@ -76,6 +77,9 @@ _RARE_PATHS: Final = (
     f"{_ROOT}/a/s-0000000000",
     f"{_ROOT}/s-0000000001",
     f"{_ROOT}/0000000002",
+    f"{_ROOT}-beside",
+    f"{_ROOT}-beside-",
+    f"{_ROOT}/{'long' * 100}",
 )
 _BAD_PATHS: Final = (
     "",
@@ -200,8 +204,10 @@ class Generator:
             self._close()
         elif draw < 0.13:
             self._hang_up(self._pick(self._open))
-        elif draw < 0.14:
+        elif draw < 0.135:
             self._garbage()
+        elif draw < 0.14:
+            self._add(s.Dial(self._name(), self._pick(_BAD_GREETINGS)))
         elif draw < 0.17:
             self._authenticate()
         elif draw < 0.175:
@@ -247,6 +253,7 @@ class Generator:
         """Resume a session, whether it is open, broken or closed, with its password or another."""
         old, name = self._pick(self._all), self._name()
         right = self._chance(0.75)
+        future = self._chance(0.03)
         requests = self._requests(name, 3) if self._chance(0.2) else ()
         self._add(
             s.Connect(
@@ -254,9 +261,9 @@ class Generator:
                 resume=old,
                 password=None if right else self._pick((b"", b"x", bytes(16), b"\1" * 16)),
                 timeout_ms=self._pick((10_000, 4_000, 0, 60_000)),
-                last_zxid=self._pick((0, s.LAST_SEEN, s.LAST_SEEN)),
+                last_zxid=self._pick((0, s.LAST_SEEN)) if not future else s.FUTURE,
                 read_only=self._pick((False, False, True, None)),
-                requests=requests if right else (),
+                requests=requests if right and not future else (),
             )
         )
         # Which connections of that session are open depends on the answers: use none of them.
@@ -264,12 +271,14 @@ class Generator:
         self._sessions[name] = self._sessions.get(old, old)
         same = self._sessions[name]
         self._open = [o for o in self._open if self._sessions.get(o, o) != same]
-        if right:
+        if right and not future:
             self._open.append(name)
 
     def _close(self) -> None:
         name = self._pick(self._open)
         before = self._requests(name, 3) if self._chance(0.3) else ()
+        if any(map(_leaves_much_in_flight, before)):
+            before = ()
         behind = (Exists(self._path(), False),) if self._chance(0.2) else ()
         close = CloseSession() if self._chance(0.9) else s.Raw(OpCode.CLOSE_SESSION, b"more")
         self._add(s.Send(name, (*before, close, *behind)))
@@ -308,7 +317,14 @@ class Generator:
 
     def _requests(self, name: str, count_max: int) -> tuple[s.Request, ...]:
         count = self._rng.randint(1, count_max)
-        return tuple([self._request(name) for _ in range(count)])
+        requests: list[s.Request] = []
+        in_flight = False
+        for _ in range(count):
+            request = self._request(name)
+            if not (in_flight and s.opcode_of(request) in WRITE_OPCODES):
+                requests.append(request)
+                in_flight = in_flight or _leaves_much_in_flight(request)
+        return tuple(requests)
 
     def _request(self, name: str) -> s.Request:
         op = self._op(name)
@@ -415,24 +431,38 @@ class Generator:
         return self._modes.setdefault((name, path), mode) == mode or self._chance(0.02)
 
     def _raw(self, op: Op) -> s.Raw:
-        """The request with something wrong in its bytes; never with less than its flags."""
+        """The request with something wrong in its bytes."""
+        if self._chance(0.15) and op.opcode in _WITH_LISTS:
+            return s.Raw(op.opcode, self._pick(_ODD_LISTS[op.opcode]))
         body = REQUESTS[op.opcode].write(op)
-        draw = self._rng.randrange(5)
-        if op.opcode in _HARMFUL_WHEN_BENT:
-            draw = self._pick((0, 1))
+        # Cut short or longer, or with other letters, a request cannot say what must not be sent.
+        draw = self._rng.randrange(3 if op.opcode in _HARMFUL_WHEN_BENT else 6)
         at = self._rng.randrange(len(body) + 1)
+        if draw > 2 and op.opcode in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2):
+            draw, at = 4, max(at, 8)  # a zxid of one server is none of the other's
         match draw:
             case 0:
                 body = body[:at]
             case 1:
                 body += self._rng.randbytes(self._rng.randint(1, 9))
             case 2:
-                body = self._pick(_LENGTHS) + body[4:]
+                body = self._other_letters(body)
             case 3:
+                body = self._pick(_LENGTHS) + body[4:]
+            case 4:
                 body = body[: at & ~3] + self._pick(_LENGTHS) + body[(at & ~3) + 4 :]
             case _:
                 body = self._rng.randbytes(self._rng.randint(0, 30))
         return s.Raw(op.opcode, body)
+
+    def _other_letters(self, body: bytes) -> bytes:
+        """What is no UTF-8 in place of some of the first string, which is a path mostly."""
+        size = int.from_bytes(body[:4], "big", signed=True)
+        letters = self._pick(_NO_UTF8)
+        if size <= len(s.ROOT) + len(letters) or size > len(body) - 4:
+            return body
+        at = self._rng.randint(4 + len(s.ROOT), 4 + size - len(letters))
+        return body[:at] + letters + body[at + len(letters) :]
 
     # ---- arguments -------------------------------------------------------------------------
 
@@ -477,6 +507,43 @@ _HARMFUL_WHEN_BENT: Final = frozenset(
         OpCode.CHECK,
     )
 )
+_NO_UTF8: Final = (b"\xff", b"\x80", b"\xc0\x80", b"\xe4\xb8", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80")
+_ACL_ENTRY: Final = REQUESTS[OpCode.SET_ACL].write(SetAcl("", OPEN_ACL_UNSAFE, 0))[8:-4]
+
+
+def _odd_lists(opcode: int) -> tuple[bytes, ...]:
+    """Requests whose lists are null, or have a count that is none of theirs."""
+    path = b"\0\0\0\x08" + f"{_ROOT}/a".encode()
+    counts = [n.to_bytes(4, "big", signed=True) for n in (-1, -2, -100, -(2**31), 2, 2**31 - 1)]
+    end = bytes(4)
+    if opcode == OpCode.SET_ACL:
+        return (*[path + n + end for n in counts], *[path + n + _ACL_ENTRY + end for n in counts])
+    if opcode in (OpCode.CREATE, OpCode.CREATE2):
+        return tuple([path + b"\0\0\0\0" + n + end for n in counts])
+    lists = 3 if opcode == OpCode.SET_WATCHES else 5
+    return (
+        *[bytes(8) + n * lists for n in counts],
+        *[bytes(8) + n + bytes(4) * (lists - 1) for n in counts],
+        *[bytes(8) + bytes(4) * (lists - 1) + n for n in counts],
+    )
+
+
+_WITH_LISTS: Final = frozenset(
+    (OpCode.SET_ACL, OpCode.CREATE, OpCode.CREATE2, OpCode.SET_WATCHES, OpCode.SET_WATCHES2)
+)
+_ODD_LISTS: Final = {opcode: _odd_lists(opcode) for opcode in sorted(_WITH_LISTS)}
+_BAD_GREETINGS: Final = (
+    b"\0\0\0\0",
+    b"\0\0\0\x08" + bytes(8),
+    b"\0\0\0\x1b" + bytes(27),
+    b"\xff\xff\xff\xff",
+    b"\x80\0\0\0",
+    b"\x7f\xff\xff\xff",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    # A handshake whose password has a size that cannot be.
+    *[b"\0\0\0\x1d" + bytes(24) + size + b"\0" for size in (b"\x7f\0\0\0", b"\xff\xff\xff\xfe")],
+)
 # A check must not hold; of a bent reconfig and auth see `undecodable`.
 _NEVER_BENT: Final = frozenset((OpCode.CHECK, OpCode.RECONFIG))
 _RECONFIGS: Final = (
@@ -485,6 +552,11 @@ _RECONFIGS: Final = (
     (None, "1", None, 0),
     (None, None, "server.1=127.0.0.1:1:2:participant;3", 7),
 )
+
+
+def _leaves_much_in_flight(request: s.Request) -> bool:
+    """See `acl-in-flight` and `multi-in-flight`."""
+    return s.opcode_of(request) in (OpCode.SET_ACL, OpCode.MULTI)
 
 
 def generate(seed: int, number: int) -> s.Script:

@@ -114,6 +114,12 @@ class Player:
             case s.Garbage(name, data):
                 self._links[name].send(data)
                 self._barrier([name])
+            case s.Dial(name, data):
+                link = self._links[name] = self._target.dial()
+                self._sessions[name] = Session()
+                self._next_xid[name] = 1
+                link.send(data)
+                link.wait(1)
             case s.HangUp(name):
                 self._links[name].hang_up()
         self._settle(step)

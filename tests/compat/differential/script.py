@@ -76,13 +76,20 @@ class Garbage(NamedTuple):
     data: bytes
 
 
+class Dial(NamedTuple):
+    """Open the connection `name` with bytes that are no handshake a server can take."""
+
+    name: str
+    data: bytes
+
+
 class HangUp(NamedTuple):
     """Cut the connection; the session goes on."""
 
     name: str
 
 
-Step: TypeAlias = Connect | Send | Garbage | HangUp
+Step: TypeAlias = Connect | Send | Garbage | Dial | HangUp
 Script: TypeAlias = tuple[Step, ...]
 
 
@@ -108,8 +115,10 @@ def requests_of(step: Step) -> tuple[Request, ...]:
 
 
 def count_requests(script: Script) -> int:
-    """How many requests a script has, handshakes included."""
-    return sum(len(requests_of(step)) + isinstance(step, Connect | Garbage) for step in script)
+    """How many requests a script has, handshakes and garbage included."""
+    return sum(
+        len(requests_of(step)) + isinstance(step, Connect | Garbage | Dial) for step in script
+    )
 
 
 def xid_of(request: Request, next_xid: int) -> int:
