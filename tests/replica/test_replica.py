@@ -384,15 +384,20 @@ def test_an_unknown_opcode_is_answered_and_the_connection_kept(ensemble: Ensembl
     assert not client.closed
 
 
-def test_an_over_long_request_is_refused_by_name_before_the_close(ensemble: Ensemble) -> None:
-    """A readable header earns a readable refusal; the others are just cut."""
+def test_an_over_long_request_ends_the_connection_and_is_named_in_the_log(
+    ensemble: Ensemble,
+) -> None:
+    """Clients know this refusal as a lost connection; what it was is for the operator."""
     client = ensemble.connect(ensemble.leader)
     xid, _ = client.wire.send(Exists("/"))
     header = xid.to_bytes(4, "big") + (5).to_bytes(4, "big")
     client.send_raw((2_000_000).to_bytes(4, "big") + header)
     ensemble.settle()
-    assert [reply.error for reply in replies(client)] == [ErrorCode.BAD_ARGUMENTS]
+    assert replies(client) == []
     assert client.closed
+    [(member, fields)] = [(m, f) for m, name, f in ensemble.traces if name == "request_refused"]
+    assert (member, fields["xid"], fields["opcode"]) == (ensemble.leader, xid, 5)
+    assert "2000000" in str(fields["why"])
 
 
 def test_a_request_that_cannot_be_decoded_is_answered(ensemble: Ensemble) -> None:

@@ -83,7 +83,7 @@ def test_a_long_or_unprintable_path_costs_no_more_than_a_refusal(path: str) -> N
 @pytest.mark.parametrize(
     ("op", "code"),
     [
-        (Create("/x", b"", OPEN_ACL_UNSAFE, 4), E.BAD_ARGUMENTS),
+        (Create("/x", b"", OPEN_ACL_UNSAFE, 4), E.OK),
         (Create("/x", b"", OPEN_ACL_UNSAFE, 5), E.BAD_ARGUMENTS),
         (Create2("/x", b"", OPEN_ACL_UNSAFE, 99), E.BAD_ARGUMENTS),
         (Create("/x", b"", OPEN_ACL_UNSAFE, -1), E.BAD_ARGUMENTS),
@@ -99,6 +99,13 @@ def test_opcode_and_flags_must_agree(world: World, op: Op, code: ErrorCode) -> N
     """The kind is in both; where they contradict each other, other servers have been killed."""
     assert world.do(op).error == code
     check_invariants(world.tree)
+
+
+def test_a_plain_create_with_the_flags_of_a_container_is_persistent(world: World) -> None:
+    """The client aiozk asks for every step of a path like this, and counts on the step to stay."""
+    world.do(Create2("/x", b"", OPEN_ACL_UNSAFE, 4))
+
+    assert world.tree.nodes["/x"].owner == 0
 
 
 def test_ttl_can_be_switched_off() -> None:

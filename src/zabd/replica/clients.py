@@ -26,6 +26,7 @@ from zabd.model.errors import (
     MarshallingError,
     RemoteProtocolError,
 )
+from zabd.model.ids import format_session
 from zabd.model.ops import Auth, Create, Create2, CreateMode, Multi, OpCode, Sync
 from zabd.model.results import SyncResult
 from zabd.model.session import ConnectRequest
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from zabd.replica.config import ReplicaConfig
     from zabd.replica.effects import Effect
     from zabd.wire.connection import ServerItem
+    from zabd.zab.member import Trace
     from zabd.znode_tree.tree import Applied, Change, ZnodeTree
 
 OUTPUT_BYTES_MAX = 1 << 20
@@ -94,8 +96,11 @@ _READ = int(Perms.READ)
 class Clients:
     """All client connections of one member."""
 
-    def __init__(self, config: ReplicaConfig, tree: ZnodeTree, rng: random.Random) -> None:
+    def __init__(
+        self, config: ReplicaConfig, tree: ZnodeTree, rng: random.Random, trace: Trace
+    ) -> None:
         self._config = config
+        self._trace = trace
         self._me: MemberId = config.ensemble.me
         self.tree = tree
         self.watches = WatchTable()
@@ -132,7 +137,7 @@ class Clients:
             items = connection.wire.receive(chunk)
         except FrameError as error:
             self._take(connection, error.frames)
-            self._complain(connection)
+            self._refuse_frame(connection, str(error))
             return
         except RemoteProtocolError:
             self.cut(connection)
@@ -523,12 +528,24 @@ class Clients:
             self.output(connection, reply)
         self.cut(connection)
 
-    def _complain(self, connection: Connection) -> None:
-        """An impossible frame came; say so if the request's header could still be read."""
-        header = connection.wire.header
-        if connection.state is ConnectionState.OPEN and header is not None and not connection.queue:
-            reply = replies.reply(header[0], self.tree.zxid, ErrorCode.BAD_ARGUMENTS)
-            self.output(connection, reply)
+    def _refuse_frame(self, connection: Connection, why: str) -> None:
+        """An impossible frame came: hang up without an answer, and tell the log.
+
+        An answer would be kinder to people, but clients know this refusal as a lost connection,
+        and kazoo's own tests insist on it.
+        """
+        xid, opcode = connection.wire.header or (None, None)
+        self._trace(
+            "request_refused",
+            {
+                "level": "warning",
+                "client": connection.address,
+                "session": format_session(connection.session_id),
+                "xid": xid,
+                "opcode": opcode,
+                "why": why,
+            },
+        )
         self.cut(connection)
 
     def cut(self, connection: Connection) -> None:

@@ -75,7 +75,7 @@ class Replica:
         self.me: MemberId = config.ensemble.me
         self.tree = tree
         self.peer = Peer(config.ensemble, recovered, rng, trace)
-        self.clients = Clients(config, tree, rng)
+        self.clients = Clients(config, tree, rng, trace)
         self.leadership: Leadership | None = None
         self._rng = rng
         self._clock = clock

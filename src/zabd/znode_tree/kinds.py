@@ -1,7 +1,9 @@
 """Kinds of znodes: what a create may ask for, and what becomes of it.
 
 The kind stands twice in a request, as the opcode and as flags. Where they contradict each other the
-request is refused: guessing has killed servers.
+request is refused: guessing has killed servers. The one exception is a plain create with the flags
+of a container, which makes a persistent znode: that is what clients get from ZooKeeper, and aiozk
+asks for every step of a path in this way.
 
 Client protocol, section 9.
 """
@@ -27,7 +29,7 @@ def owner_wanted(op: CreateOp, session_id: int, *, ttl_enabled: bool) -> int:
         raise BadArgumentsError
     if isinstance(op, CreateTtl):
         return _ttl_owner_wanted(op.ttl, ttl_enabled=ttl_enabled)
-    if op.flags == CreateMode.CONTAINER:
+    if isinstance(op, CreateContainer):
         return CONTAINER_OWNER
     return session_id if op.flags in _EPHEMERAL else 0
 
@@ -48,7 +50,7 @@ def is_sequential(op: CreateOp) -> bool:
 # Plain ints: a CreateMode compares equal to them, and a request has no more than that.
 _SEQUENTIAL: Final = frozenset(int(mode) for mode in CreateMode if mode.sequential)
 _EPHEMERAL: Final = frozenset(int(mode) for mode in CreateMode if mode.ephemeral)
-_PLAIN: Final = frozenset({0, 1, 2, 3})
+_PLAIN: Final = frozenset({0, 1, 2, 3, 4})
 
 _FLAGS_ALLOWED: Final[dict[type, frozenset[int]]] = {
     Create: _PLAIN,
