@@ -148,6 +148,8 @@ class Attempt:
     async def checkpoint(self, name: str, data: Any = None) -> None:  # noqa: ANN401 - any JSON
         """Note how far the work has come, for the attempt that may have to go on from here."""
         self._require_open()
+        if not self._request.options.journal:
+            raise LocalProtocolError("journal=False keeps no checkpoints")
         self._started = replace(self._started, recovery_point=name, recovery_data=data)
         await self._as_ours(self._ledger.rewrite(self._started))
 
