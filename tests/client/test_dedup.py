@@ -33,6 +33,7 @@ from zabd.client.recipes.dedup import (
     TooManyContendersError,
 )
 from zabd.client.recipes.dedup.keys import znode_name
+from zabd.model.errors import SessionExpiredError
 from zabd.model.ops import (
     Create,
     Create2,
@@ -1131,5 +1132,49 @@ def test_a_hand_written_client_on_the_same_key_is_excluded_and_excludes() -> Non
             assert min(await raw.get_children(PARENT)) != again.rpartition("/")[2]
             await call
             assert min(await raw.get_children(PARENT)) == again.rpartition("/")[2]
+
+    run(main)
+
+
+def test_a_forced_commit_does_not_pass_through_a_later_owners_lock_of_the_same_path() -> None:
+    """Section 4: a key made anew numbers from 0 again, so a path alone proves nothing."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            with pytest.raises(SessionLostError):
+                async with Dedup(one).hold(KEY) as zombie:
+                    ensemble.expire(one.session_id)
+                    await asyncio.sleep(100)
+            await one.wait_connected()
+            await two.delete(PARENT, recursive=True)
+            async with Dedup(two).hold(KEY) as owner:
+                assert owner.znode_path == zombie.znode_path
+                ops = [Create(f"{PARENT}/result", b"stale", two.default_acl)]
+                with pytest.raises(SessionExpiredError, match="bound to session"):
+                    await zombie._ledger.guarded(ops)
+                assert nodes(ensemble) == ["lock-0000000000", "started"]
+                await owner.release()
+
+    run(main)
+
+
+def test_a_guarded_write_is_refused_once_the_lock_is_gone() -> None:
+    """Section 8: inside of the ensemble the guard is the fence."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            with pytest.raises(FencedError):
+                async with Dedup(zk).hold(KEY) as ctx:
+                    await zk.delete(ctx.znode_path)
+                    with pytest.raises(FencedError):
+                        await ctx.multi([Create("/effect", b"", zk.default_acl)])
+                    assert ctx.lost.is_set()
+            assert await zk.exists("/effect") is None
+            with pytest.raises(FencedError):
+                async with Dedup(zk).hold("b") as ctx:
+                    await zk.delete(ctx.znode_path)
+                    await ctx.verify()
 
     run(main)
