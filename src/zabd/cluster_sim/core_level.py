@@ -82,6 +82,7 @@ class CoreLevel:
         self._tokens = 0
         self._submitted = 0
         self._faulty = True
+        self.violation: InvariantError | None = None
         self._idle = False
         self.members: dict[MemberId, CoreMember] = {
             member: CoreMember(self, member, self.network.add_host(f"m{member}"))
@@ -103,11 +104,12 @@ class CoreLevel:
         except InvariantError as error:
             failure = error
             self.trace.record("checker", str(error))
+        self.end()
         return Outcome(
             seed=self.schedule.seed,
             level=self.name,
             digest=self.trace.digest(),
-            events=self.events,
+            events=self.events or self.trace.recorded,
             virtual_ms=self.schedule.now_ms,
             committed=len(self.checker.ledger),
             elections=self.elections,
@@ -129,9 +131,19 @@ class CoreLevel:
         schedule, end_us = self.schedule, at_ms * US_PER_MS
         while (next_us := schedule.next_us()) is not None and next_us <= end_us:
             schedule.step()
-            if self.events > EVENTS_MAX:
+            if self.violation is not None:
+                raise self.violation
+            if self.trace.recorded > EVENTS_MAX:
                 raise InvariantError("L5", f"{EVENTS_MAX} events by {schedule.now_ms} ms")
         schedule.now_us = max(schedule.now_us, end_us)
+
+    def report(self, error: InvariantError) -> None:
+        """End the run by this failure once the step in hand is done; the first one counts."""
+        if self.violation is None:
+            self.violation = error
+
+    def end(self) -> None:
+        """Let go of what the run needed."""
 
     # --- liveness --------------------------------------------------------------------------------
 

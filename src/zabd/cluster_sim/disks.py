@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
-from zabd.cluster_sim.schedule import Action, Appointment, Schedule
+from zabd.cluster_sim.schedule import Appointment, Schedule
 from zabd.cluster_sim.trace import Trace
 from zabd.storage.disk import (
     Create,
@@ -430,7 +430,7 @@ class SimDisk:
         name: str,
         rng: Random,
         speed: DiskSpeed = ORDINARY_SPEED,
-        post: Callable[[Action], object] | None = None,
+        post: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self.image = image
         self.name = name

@@ -40,6 +40,8 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
     "D10": ("EpochMonotonic", "promises never decrease, over restarts"),
     "D11": ("BootOK", "after a crash at any point a member starts again by itself"),
     "R1": ("DigestAgreement", "members at one zxid have one state"),
+    "C9": ("LockExclusion", "who holds a lock is never refused by the resource it protects"),
+    "P2": ("OneOutcome", "every caller of a key gets the one outcome that was recorded"),
     "R7": ("SequenceUnique", "no two sequential creates get one path"),
     "S1": ("EphemeralOwned", "an ephemeral's owner is an open session that lists it"),
     "S2": ("EphemeralIffSession", "the close of a session removes all of its ephemerals"),

@@ -92,6 +92,7 @@ class Stack:
         self.host = host
         self.ends: dict[int, End] = {}
         self.alive = True
+        self.before_send: Callable[[], object] | None = None
         self._listeners: list[Listener] = []
 
     def listen(self, address: str, port: int, accept: Callable[[End], Receiver]) -> Listener:

@@ -5,7 +5,7 @@ from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.replica_member import ReplicaProcess
-from zabd.cluster_sim.schedule import US_PER_MS
+from zabd.cluster_sim.schedule import US_PER_MS, Schedule
 from zabd.cluster_sim.shape import Shape
 from zabd.model.ids import MemberId, format_session
 
@@ -16,13 +16,13 @@ WALL_MS = 1_700_000_000_000
 class WallClock:
     """One wall clock for all; what depends on it may be wrong, but never unsafe."""
 
-    def __init__(self, level: "ReplicaLevel") -> None:
-        self._level = level
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
         self.step_ms = 0
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""
-        return WALL_MS + self.step_ms + self._level.schedule.now_ms
+        return WALL_MS + self.step_ms + self._schedule.now_ms
 
 
 class ReplicaLevel(CoreLevel):
@@ -34,7 +34,7 @@ class ReplicaLevel(CoreLevel):
 
     def __init__(self, seed: int, shape: Shape | None = None) -> None:
         super().__init__(seed, shape)
-        self.wall_clock = WallClock(self)
+        self.wall_clock = WallClock(self.schedule)
         count = self.schedule.stream("clients").choice((1, 2, 4))
         self.clients = [CoreClient(self, f"c{number}") for number in range(1, count + 1)]
 
@@ -59,19 +59,22 @@ class ReplicaLevel(CoreLevel):
 
     def require_more(self, core: list[MemberId]) -> None:
         """Nothing is left unanswered, and the sessions of the dead are gone with what they had."""
-        self._run_until(self.schedule.now_ms + 30 * self.shape.tick_ms)
-        for client in self.clients:
-            if client.alive and not client.connected:
-                raise InvariantError("L2", f"client {client.name} is not connected")
-            if client.alive and client.waiting:
-                raise InvariantError(
-                    "L2", f"client {client.name} waits for {client.waiting} answers"
-                )
-            if not client.alive and client.session_id in self.checker.tree.sessions:
-                raise InvariantError(
-                    "S8",
-                    f"{format_session(client.session_id)} of the dead client {client.name} is "
-                    "still open",
-                )
+        # A client whose random choice is a dead machine waits for most of its session's time.
+        end_ms = self.schedule.now_ms + 400 * self.shape.tick_ms
+        while (unsettled := self._unsettled()) and self.schedule.now_ms < end_ms:
+            self._run_until(self.schedule.now_ms + self.shape.tick_ms)
+        if unsettled:
+            raise unsettled
         self.checker.require_owned()
         self._require_agreement(core)
+
+    def _unsettled(self) -> InvariantError | None:
+        for client in self.clients:
+            if client.alive and not client.connected:
+                return InvariantError("L2", f"client {client.name} is not connected")
+            if client.alive and client.waiting:
+                return InvariantError("L2", f"{client.name} waits for {client.waiting} answers")
+            if not client.alive and client.session_id in self.checker.tree.sessions:
+                name = format_session(client.session_id)
+                return InvariantError("S8", f"{name} of dead {client.name} is still open")
+        return None

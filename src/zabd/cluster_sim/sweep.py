@@ -8,10 +8,12 @@ from typing import Final
 from zabd.cluster_sim.core_level import CoreLevel, Outcome
 from zabd.cluster_sim.mutants import MUTANTS
 from zabd.cluster_sim.replica_level import ReplicaLevel
+from zabd.cluster_sim.whole_level import WholeLevel
 
 LEVELS: Final[dict[str, Callable[[int], Outcome]]] = {
     "zab": lambda seed: CoreLevel(seed).run(),
     "core": lambda seed: ReplicaLevel(seed).run(),
+    "whole": lambda seed: WholeLevel(seed).run(),
 }
 
 # Handed out ahead per worker: enough to keep it busy, little enough to stop soon.

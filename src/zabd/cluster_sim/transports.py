@@ -178,6 +178,9 @@ class SimTransport(asyncio.Transport):
             raise RuntimeError("cannot write after write_eof")
         if not data or self._closing or self._over:
             return
+        stack: Stack = self._loop.stack  # type: ignore[attr-defined]
+        if stack.before_send is not None:
+            stack.before_send()  # a prepared crash may go off here
         piece = bytes(data)
         self._end.send(piece, len(piece))
         if self._end.unsent_bytes > self._high and not self._writing_paused:

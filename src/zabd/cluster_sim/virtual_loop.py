@@ -15,6 +15,7 @@ signals, TLS and raw sockets, which raise NotImplementedError with a sentence.
 """
 
 import asyncio
+import ctypes
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -24,6 +25,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar, TypeVarTuple, cast
 
 from zabd.cluster_sim.connections import End, Receiver
 from zabd.cluster_sim.network import LOOPBACK, WILDCARD, Stack
+from zabd.cluster_sim.refusals import Refusals
 from zabd.cluster_sim.schedule import US_PER_S, Appointment, Schedule
 from zabd.cluster_sim.trace import Trace
 from zabd.cluster_sim.transports import SimServer, SimTransport
@@ -38,8 +40,10 @@ ExceptionHandler: TypeAlias = Callable[[asyncio.AbstractEventLoop, dict[str, Any
 TURN_US: Final = 10
 
 # Suspended coroutines of killed processes. Were they collected, Python would run their `finally`
-# blocks, which no killed process does (L3).
+# blocks, which no killed process does (L3). So the list is never collected, not even when the
+# interpreter ends: it has one reference more than anybody holds.
 _GRAVEYARD: list[object] = []
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_GRAVEYARD))
 
 
 class _Timer(asyncio.TimerHandle):
@@ -48,7 +52,7 @@ class _Timer(asyncio.TimerHandle):
     appointment: Appointment | None
 
 
-class VirtualLoop(asyncio.AbstractEventLoop):
+class VirtualLoop(Refusals):
     """The event loop of one simulated process.
 
     `stack` holds its sockets; `on_exception` is told of what no code handled (by default it is
@@ -236,6 +240,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """This process's monotonic clock, in seconds since the process began."""
         elapsed_us = self._schedule.now_us - self._origin_us
         return self._origin_time + elapsed_us * self._rate / US_PER_S
+
+    def boot_time_ms(self) -> int:
+        """Milliseconds since this machine started: what a client measures its lease on."""
+        return int(self.time() * 1000)
 
     # --- futures and tasks -----------------------------------------------------------------
 

@@ -11,7 +11,8 @@ import click
 if TYPE_CHECKING:
     from zabd.cluster_sim.core_level import Outcome
 
-_LEVELS = ("zab", "core")  # bare peers on real storages; whole members and their clients
+# Bare peers on real storages; members without sockets, and clients; servers and client programs.
+_LEVELS = ("zab", "core", "whole")
 
 
 @click.group()

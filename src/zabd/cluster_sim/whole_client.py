@@ -1,0 +1,254 @@
+"""Programs that use the ensemble at the whole level: `zabd.client` and its recipes, unchanged.
+
+Each runs as a process of its own, on a `VirtualLoop`. What they are told is compared with what was
+true (`replica_checks`), and what they do outside with a resource that checks fencing tokens.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from zabd.client import Client
+from zabd.client.identity import Identity
+from zabd.client.recipes.dedup import Attempt, Dedup, DedupError
+from zabd.client.recipes.lock import Lock, LockError
+from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.virtual_loop import VirtualLoop
+from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.errors import KeeperError, NodeExistsError, NoNodeError, ZabdError
+from zabd.model.results import GetDataResult
+from zabd.model.stat import Stat
+from zabd.model.zxid import Zxid
+
+if TYPE_CHECKING:
+    from zabd.cluster_sim.whole_level import WholeLevel
+
+PATHS: Final = tuple(f"/{letter}" for letter in "abcd")
+LOCK: Final = "/locks/one"
+KEYS: Final = tuple(f"key-{number}" for number in range(6))
+
+
+class Resource:
+    """Something outside of the ensemble that refuses all but the latest holder it has seen."""
+
+    def __init__(self) -> None:
+        self.token = 0
+        self.accepted = 0
+        self.refused = 0
+
+    def write(self, token: int) -> bool:
+        """Whether the write is accepted."""
+        if token < self.token:
+            self.refused += 1
+            return False
+        self.token = token
+        self.accepted += 1
+        return True
+
+
+class Program:
+    """One process that uses the ensemble, until the work ends."""
+
+    def __init__(self, level: "WholeLevel", name: str) -> None:
+        self.level = level
+        self.name = name
+        self.rng = level.schedule.stream(f"client {name}")
+        self.done = 0
+        self.failed = 0
+        host = level.network.add_host(name)
+        self.loop = VirtualLoop(
+            level.schedule, level.network.open_stack(host), level.trace, turn_us=level.turn_us
+        )
+        self.loop.set_exception_handler(self._unhandled)
+        self.finished = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been killed."""
+        return self.loop.alive
+
+    def start(self) -> None:
+        """Begin."""
+        self.loop.call_soon(lambda: self.loop.create_task(self._live()))
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.loop.kill()
+
+    def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, InvariantError):
+            error = InvariantError("X6", f"client {self.name}: {context.get('message')}: {error!r}")
+        self.level.report(error)
+
+    async def _live(self) -> None:
+        tick_s = self.level.shape.tick_ms / 1000
+        timeout = tick_s * self.rng.choice((4, 10))
+        while not self.level.idle:
+            client = Client(
+                ",".join(f"m{member}:2181" for member in self.level.members),
+                timeout=timeout,
+                operation_timeout=20 * tick_s,
+                rng=self.rng,
+                identity=Identity(self.name, 1),
+            )
+            try:
+                async with client:
+                    while not self.level.idle:
+                        await self.work(client)
+            except ZabdError:
+                self.failed += 1
+                await asyncio.sleep(tick_s)
+        self.finished = True
+
+    async def work(self, client: Client) -> None:
+        """Do one thing. A ZabdError that is raised makes it begin anew with another client."""
+        raise NotImplementedError
+
+    async def rest(self, ticks: float) -> None:
+        """Do nothing for about so many ticks."""
+        await asyncio.sleep(self.rng.expovariate(1 / ticks) * self.level.shape.tick_ms / 1000)
+
+    def fail(self, check: str, what: str) -> None:
+        """A check did not hold."""
+        self.level.report(InvariantError(check, f"client {self.name}: {what}"))
+
+
+class RegisterUser(Program):
+    """Sets, gets and creates a few znodes, and compares every answer."""
+
+    def __init__(self, level: "WholeLevel", name: str) -> None:
+        super().__init__(level, name)
+        self._count = 0
+        self._session = 0
+        self._seen: dict[str, int] = {}
+
+    async def work(self, client: Client) -> None:
+        """One set or get."""
+        if client.session_id != self._session:
+            self._session, self._seen = client.session_id, {}
+        path = self.rng.choice(PATHS)
+        try:
+            if self.rng.randrange(3):
+                await self._set(client, path)
+            elif self.rng.getrandbits(1):
+                await self._get(client, path, current=False)
+            else:
+                await self._get(client, path, current=True)
+            self.done += 1
+        except KeeperError:
+            self.failed += 1
+        await self.rest(1)
+
+    async def _set(self, client: Client, path: str) -> None:
+        self._count += 1
+        data = f"{self.name} {self._count}".encode()
+        checker, floor, session = self.level.checker, self.level.checker.completed_write, None
+        session = client.session_id
+        try:
+            stat = await client.set(path, data)
+        except NoNodeError:
+            await self._create(client, path)
+            return
+        if stat.mzxid <= floor:
+            self.fail("C1", f"{Zxid(stat.mzxid)!r} is before a write that was complete")
+        checker.completed_write = max(checker.completed_write, stat.mzxid)
+        self._require(path, data, stat, session == client.session_id)
+
+    async def _create(self, client: Client, path: str) -> None:
+        try:
+            await client.create(path, b"new", acl=OPEN_ACL_UNSAFE)
+        except NodeExistsError:
+            return
+
+    async def _get(self, client: Client, path: str, *, current: bool) -> None:
+        floor = 0
+        session = client.session_id
+        if current:
+            floor = self.level.checker.completed_write
+            await client.sync(path)
+        try:
+            result: GetDataResult = await client.get(path)
+        except NoNodeError:
+            return
+        if not current or client.session_id != session:
+            floor = 0
+        newest = self.level.checker.at(path, floor)
+        if newest.there and result.stat.mzxid < newest.mzxid:
+            self.fail(
+                "C6",
+                f"read {path} of {Zxid(result.stat.mzxid)!r} after a sync, when "
+                f"{Zxid(newest.mzxid)!r} was complete",
+            )
+        self._require(path, result.data, result.stat, session == client.session_id)
+
+    def _require(self, path: str, data: bytes | None, stat: Stat, same_session: bool) -> None:  # noqa: FBT001
+        version = self.level.checker.at(path, stat.mzxid)
+        if not version.there or version.data != data or version.mzxid != stat.mzxid:
+            self.fail("C3", f"{path} never held {data!r} at {Zxid(stat.mzxid)!r}")
+        if same_session and stat.mzxid < self._seen.get(path, 0):
+            self.fail("C3", f"{path} of {Zxid(stat.mzxid)!r} after a newer one in one session")
+        if same_session:
+            self._seen[path] = stat.mzxid
+
+
+class LockUser(Program):
+    """Takes a lock, writes to the resource with its token, and lets go."""
+
+    async def work(self, client: Client) -> None:
+        """One time through the lock."""
+        tick_s = self.level.shape.tick_ms / 1000
+        lock = Lock(client, LOCK, identifier=self.name)
+        try:
+            async with asyncio.timeout(40 * tick_s), lock:
+                token = lock.fencing_token
+                for _ in range(self.rng.randrange(1, 4)):
+                    accepted = self.level.resource.write(token)
+                    if not accepted and lock.held and await self._still_holds(lock):
+                        self.fail("C9", f"token {token} is refused of one that holds the lock")
+                    await self.rest(0.5)
+            self.done += 1
+        except (LockError, KeeperError, TimeoutError):
+            self.failed += 1
+        await self.rest(1)
+
+    async def _still_holds(self, lock: Lock) -> bool:
+        try:
+            await lock.verify()
+        except (LockError, KeeperError):
+            return False
+        return True
+
+
+class DedupUser(Program):
+    """Handles requests that come several times, once for each key."""
+
+    async def work(self, client: Client) -> None:
+        """One request, which others have too."""
+        key = self.rng.choice(KEYS)
+        dedup = Dedup(client, acquire_timeout=40 * self.level.shape.tick_ms / 1000)
+        try:
+            outcome = await dedup.run(key, lambda attempt: self._charge(key, attempt))
+        except (DedupError, KeeperError):
+            self.failed += 1
+        else:
+            self.done += 1
+            expected = self.level.charges.setdefault(key, outcome.value)
+            if expected != outcome.value:
+                self.fail("P2", f"{key} was answered {expected!r}, and now {outcome.value!r}")
+        await self.rest(1)
+
+    async def _charge(self, key: str, attempt: Attempt) -> str:
+        resource = self.level.accounts.setdefault(key, Resource())
+        await self.rest(0.5)
+        resource.write(attempt.fencing_token)
+        return f"{key} by {self.name} {attempt.fencing_token}"
+
+
+def programs(level: "WholeLevel") -> list[Program]:
+    """The programs of one run: some of each kind."""
+    rng = level.schedule.stream("programs")
+    made: list[Program] = []
+    for number in range(1, rng.choice((2, 4, 6)) + 1):
+        kind = rng.choice((RegisterUser, RegisterUser, LockUser, DedupUser))
+        made.append(kind(level, f"c{number}"))
+    return made
