@@ -33,7 +33,9 @@ class Writer:
         self.root = root
         self.acknowledged: dict[str, bytes] = {}
         self.unknown: list[str] = []
-        self.acknowledged_at: list[float] = []  # monotonic seconds, rising
+        # Monotonic seconds, rising: when each acknowledged write was begun, when its reply came.
+        self.begun_at: list[float] = []
+        self.acknowledged_at: list[float] = []
         self._hosts = hosts
         self._session_timeout_s = session_timeout_s
         self._pause_s = pause_s
@@ -58,24 +60,29 @@ class Writer:
         self._stopping = True
 
     def first_acknowledged_after(self, moment: float) -> float | None:
-        """Seconds from a moment (monotonic) to the first acknowledgement after it."""
-        at = bisect.bisect_right(self.acknowledged_at, moment)
+        """Seconds from a moment (monotonic) to the first acknowledgement of a write begun after it.
+
+        What was under way at that moment does not count: its reply may have been on the wire.
+        """
+        at = bisect.bisect_right(self.begun_at, moment)
         return self.acknowledged_at[at] - moment if at < len(self.acknowledged_at) else None
 
     async def acknowledged_after(self, moment: float) -> float:
-        """Wait for the first acknowledgement after a moment; the seconds from that moment."""
+        """As `first_acknowledged_after`, but wait for it."""
         while (seconds := self.first_acknowledged_after(moment)) is None:
             self._acknowledged.clear()
             await self._acknowledged.wait()
         return seconds
 
     async def _write(self, client: Client, path: str, data: bytes) -> None:
+        begun_at = time.monotonic()
         try:
             await client.create(path, data)
         except _UNKNOWN:
             self.unknown.append(path)
             return
         self.acknowledged[path] = data
+        self.begun_at.append(begun_at)
         self.acknowledged_at.append(time.monotonic())
         self._acknowledged.set()
 
