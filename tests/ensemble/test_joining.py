@@ -42,8 +42,8 @@ async def fill(hosts: str, count: int) -> None:
             )
 
 
-def rejoin_empty(ensemble: Ensemble, count: int) -> None:
-    """Let a follower lose its disk and come back while writes go on."""
+def rejoin_empty(ensemble: Ensemble, count: int) -> Member:
+    """Let a follower lose its disk and come back while writes go on; that follower."""
     asyncio.run(fill(ensemble.hosts, count))
     leader = ensemble.wait_leader()
     follower = next(member for member in ensemble.members if member is not leader)
@@ -59,6 +59,7 @@ def rejoin_empty(ensemble: Ensemble, count: int) -> None:
         writer.stop()
         assert writer.missing_from(follower) == []
     wait_until(lambda: agree(ensemble), "equal digests at one zxid")
+    return follower
 
 
 def test_a_member_without_its_disk_is_brought_up_to_date(tmp_path: Path) -> None:
@@ -72,5 +73,8 @@ def test_a_member_without_its_disk_is_brought_up_to_date(tmp_path: Path) -> None
 def test_a_member_joins_a_hundred_thousand_znodes_by_snapshot(tmp_path: Path) -> None:
     """With a snapshot every 20,000 txns the log alone does not reach back to the beginning."""
     with serving(tmp_path, settings={"snapCount": "20000"}) as ensemble:
-        rejoin_empty(ensemble, 100_000)
-        assert any("snap" in member.log.read_text().lower() for member in ensemble.members)
+        follower = rejoin_empty(ensemble, 100_000)
+        lines = [
+            line for member in ensemble.members for line in member.log.read_text().splitlines()
+        ]
+        assert any("event=snap " in line and f"learner={follower.id}" in line for line in lines)

@@ -26,7 +26,7 @@ class Alignment:
         m = self._m
         position = learner.position
         if m.tail.contains(position):
-            m.trace("diff", {"member": learner.member, "from": position.zxid})
+            m.trace("diff", {"learner": learner.member, "from": position.zxid})
             m.send(learner.link, Diff(position))
             self._send_rest(learner)
             return
@@ -40,7 +40,7 @@ class Alignment:
             self._find(learner, position.zxid)
 
     def _truncate(self, learner: Learner, boundary: LogPosition) -> None:
-        self._m.trace("trunc", {"member": learner.member, "to": boundary.zxid})
+        self._m.trace("trunc", {"learner": learner.member, "to": boundary.zxid})
         learner.position = boundary
         learner.stage = Stage.ALIGNING
         self._m.send(learner.link, Trunc(boundary))
@@ -54,7 +54,7 @@ class Alignment:
         """The log has been searched for the learner's position."""
         learner.request_id = None
         if found == learner.position:
-            self._m.trace("diff", {"member": learner.member, "from": found.zxid, "disk": True})
+            self._m.trace("diff", {"learner": learner.member, "from": found.zxid, "disk": True})
             self._m.send(learner.link, Diff(found))
             self._send_rest(learner)
         elif found is None or found.zxid > learner.position.zxid:
@@ -68,7 +68,7 @@ class Alignment:
             self._truncate(learner, found)
 
     def _snapshot(self, learner: Learner) -> None:
-        self._m.trace("snap", {"member": learner.member})
+        self._m.trace("snap", {"learner": learner.member})
         learner.stage = Stage.ALIGNING
         self._m.outbox.append(StreamSnapshot(learner.link))
 

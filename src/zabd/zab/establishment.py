@@ -148,7 +148,7 @@ class Establishment:
                 f"member {learner.member} acknowledged leader {message.epoch} "
                 f"at {message.zxid!r}, asked for {learner.position.zxid!r}"
             )
-        m.trace("synced", {"member": learner.member, "zxid": message.zxid})
+        m.trace("synced", {"learner": learner.member, "zxid": message.zxid})
         learner.stage = Stage.SYNCED
         if not learner.observer:
             # From here on even one that was blank knows what it has promised, and to whom.

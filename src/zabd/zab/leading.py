@@ -345,7 +345,7 @@ class Leading:
         learner = self._learners.pop(link)
         if learner is None:
             return
-        m.trace("drops", {"member": learner.member, "reason": reason})
+        m.trace("drops", {"learner": learner.member, "reason": reason})
         self._discovery.forget(learner)
         self._confirmations.forget(link)
         if self._establishment is not None:
