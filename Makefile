@@ -4,7 +4,7 @@ PYTHON ?= python3
 SEEDS ?= 100
 N ?= 2000
 SEED ?= 0
-TARGET ?= replica
+TARGET ?= zabd
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -43,7 +43,7 @@ format: $(TOOLS) ## Rewrite the sources the way `check` wants them
 sim: $(RUNTIME) ## Run SEEDS fresh seeds of the simulator
 	$(BIN)/zabctl sim run --seeds $(SEEDS)
 
-differential: $(TOOLS) ## Send N scripts of random requests to Debian's ZooKeeper and to TARGET
+differential: $(TOOLS) ## Compare TARGET with Debian's ZooKeeper, over N scripts of random requests
 	$(BIN)/python -m tests.compat.differential -n $(N) --seed $(SEED) --target $(TARGET)
 
 bench: $(RUNTIME) ## Measure an ensemble on this machine

@@ -10,9 +10,14 @@ from contextlib import ExitStack
 from tests.compat.differential import script as s
 from tests.compat.differential.differences import INTENDED, WITHOUT_RULE
 from tests.compat.differential.generator import generate
-from tests.compat.differential.java_server import SUPER_PASSWORD, is_installed, java_server
 from tests.compat.differential.player import Stage
 from tests.compat.differential.run import Duel, Found, Statistics
+from tests.compat.differential.servers import (
+    SUPER_PASSWORD,
+    is_installed,
+    java_server,
+    zabd_server,
+)
 from tests.compat.differential.targets import ReplicaTarget, Target, TcpTarget
 
 from zabd.model import make_digest_id
@@ -38,8 +43,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=2000, help="how many scripts")
     parser.add_argument("--first", type=int, default=0, help="the number of the first script")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--reference", default="java", help="java, replica or host:port")
-    parser.add_argument("--target", default="replica", help="java, replica or host:port")
+    parser.add_argument("--reference", default="java", help="java, zabd, replica or host:port")
+    parser.add_argument("--target", default="replica", help="java, zabd, replica or host:port")
     parser.add_argument("--differences", type=int, default=1, help="stop after so many")
     parser.add_argument("--no-shrink", action="store_true")
     return parser.parse_args()
@@ -48,6 +53,8 @@ def _options() -> argparse.Namespace:
 def _target(name: str, stack: ExitStack) -> Target:
     if name == "java":
         return TcpTarget(*stack.enter_context(java_server(SUPER_DIGEST)))
+    if name == "zabd":
+        return TcpTarget(*stack.enter_context(zabd_server(SUPER_DIGEST)))
     if name == "replica":
         return ReplicaTarget(SUPER_DIGEST)
     host, _, port = name.rpartition(":")

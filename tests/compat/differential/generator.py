@@ -438,8 +438,11 @@ class Generator:
         # Cut short or longer, or with other letters, a request cannot say what must not be sent.
         draw = self._rng.randrange(3 if op.opcode in _HARMFUL_WHEN_BENT else 6)
         at = self._rng.randrange(len(body) + 1)
+        lengths = _LENGTHS
         if draw > 2 and op.opcode in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2):
-            draw, at = 4, max(at, 8)  # a zxid of one server is none of the other's
+            # A zxid of one server is none of the other's, and a list that cannot be is one of
+            # `_ODD_LISTS`: else the events for the lists before it would differ as well.
+            draw, at, lengths = 4, max(at, 8), _LENGTHS_THAT_CAN_BE
         match draw:
             case 0:
                 body = body[:at]
@@ -450,7 +453,7 @@ class Generator:
             case 3:
                 body = self._pick(_LENGTHS) + body[4:]
             case 4:
-                body = body[: at & ~3] + self._pick(_LENGTHS) + body[(at & ~3) + 4 :]
+                body = body[: at & ~3] + self._pick(lengths) + body[(at & ~3) + 4 :]
             case _:
                 body = self._rng.randbytes(self._rng.randint(0, 30))
         return s.Raw(op.opcode, body)
@@ -496,6 +499,7 @@ _LENGTHS: Final = tuple(
     number.to_bytes(4, "big", signed=True)
     for number in (-1, -2, -100, 0, 1, 2, 7, 1000, 2**20, 2**24, 2**31 - 1, -(2**31))
 )
+_LENGTHS_THAT_CAN_BE: Final = tuple(length for length in _LENGTHS if length[0] < 0x80)
 # Other bytes in these could say what must not be sent; cut short or longer they cannot.
 _HARMFUL_WHEN_BENT: Final = frozenset(
     (
