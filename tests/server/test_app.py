@@ -512,3 +512,27 @@ def test_large_reads_wait_until_the_client_takes_them(fresh: Callable[[], Path])
             session.close()
 
     run(scenario)
+
+
+def test_a_leader_that_stood_still_answers_nobody_before_it_knows(
+    fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What clients sent to a paused leader must not be answered from its past when it wakes."""
+
+    async def scenario() -> None:
+        servers = three(fresh())
+        async with running(*servers):
+            await until(
+                lambda: leader_of(servers) and all(s.driver.replica.serving for s in servers)
+            )
+            leader = leader_of(servers)
+            assert leader is not None
+            session = await open_session(leader)
+            await session.create("/a", b"x")
+            driver, clock = leader.driver, leader.driver.now_ms
+            monkeypatch.setattr(driver, "now_ms", lambda: clock() + 60_000)
+            with pytest.raises(ConnectionResetError):
+                await session.get("/a")
+            session.close()
+
+    run(scenario)

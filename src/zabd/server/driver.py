@@ -10,6 +10,8 @@ Invariants
     R2  One turn is due at a time, however much happens before it.
     R3  After the first failure nothing is performed any more: peers' links are cut at once, so that
         they elect, and the process ends (S9).
+    R4  Time that passed while the process stood still is told before anything that came meanwhile:
+        a leader that was paused for too long learns that it leads no more before it can answer.
 """
 
 import random
@@ -42,6 +44,9 @@ from zabd.zab import effects, events
 from zabd.zab.log import LogPosition
 from zabd.zab.messages import Message, Notification, SnapshotChunk
 from zabd.znode_tree.tree import ZnodeTree
+
+LATE_MS = 200
+"""A timer this late means that the process stood still; a loaded loop is late by less."""
 
 
 class MemberStoppedError(ZabdError):
@@ -164,9 +169,15 @@ class Driver:
         self.quorum.flush()
         self._set_timer()
 
+    def _is_late(self, now_ms: int) -> bool:
+        """Whether the process stood still past a deadline, paused or starved."""
+        return self._timer is not None and now_ms > self._timer_ms + LATE_MS
+
     def _step_and_flush(self) -> None:
         replica, waiting, performers = self.replica, self._events, self._performers
         now_ms = self.now_ms()
+        if self._is_late(now_ms):
+            waiting.appendleft(events.Elapsed())  # R4
         while waiting:
             event = waiting.popleft()
             if isinstance(event, _Chunk):
@@ -223,8 +234,13 @@ class Driver:
 
     def client_received(self, connection: ConnectionId, data: bytes) -> None:
         """Bytes of a client; reads are answered in this call, and leave at the end of the turn."""
+        now_ms = self.now_ms()
+        if self._is_late(now_ms):
+            self._turn()  # R4
+            if self._over:
+                return
         try:
-            self.replica.receive(connection, data, self.now_ms())
+            self.replica.receive(connection, data, now_ms)
         except Exception as error:  # noqa: BLE001  (whatever it is, this incarnation is over)
             self.fail(error)
             return
