@@ -34,7 +34,7 @@ def ttl(flags: int) -> CreateTtl:
     [
         *[(ttl(flags), ErrorCode.BAD_ARGUMENTS) for flags in range(5)],
         *[(CreateContainer(PATH, b"", OPEN_ACL_UNSAFE, n), -8) for n in (0, 1, 2, 3, 5, 6, 7)],
-        *[(Create(PATH, b"", OPEN_ACL_UNSAFE, n), -8) for n in (4, 5, 6, 7)],
+        *[(Create(PATH, b"", OPEN_ACL_UNSAFE, n), -8) for n in (5, 6, 7)],
         (Raw(OpCode.DELETE_CONTAINER, len(ROOT).to_bytes(4, "big") + ROOT.encode()), -6),
         (Raw(OpCode.CREATE_SESSION, (10_000).to_bytes(4, "big")), -6),
         (Raw(OpCode.CREATE_TTL, TEXT), ErrorCode.MARSHALLING_ERROR),

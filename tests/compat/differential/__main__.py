@@ -24,6 +24,8 @@ from zabd.model import make_digest_id
 
 SUPER_DIGEST = make_digest_id(*SUPER_PASSWORD.split(":"))
 
+TARGETS = "java, zabd, replica (in this process), ensemble (three of them)"
+
 
 def main() -> int:
     """0 if no difference was found that is not intended, 1 if one was, 2 if nothing was done."""
@@ -32,8 +34,11 @@ def main() -> int:
         print("NOT DONE: Debian's ZooKeeper (package zookeeper) is not installed", file=sys.stderr)
         return 2
     with ExitStack() as stack:
-        left = Stage(_target(options.reference, stack), SUPER_PASSWORD.encode())
-        right = Stage(_target(options.target, stack), SUPER_PASSWORD.encode())
+        several = "ensemble" in (options.reference, options.target)
+        left, right = [
+            Stage(_target(name, stack), SUPER_PASSWORD.encode(), hangs_up_first=several)
+            for name in (options.reference, options.target)
+        ]
         only_left_logs_checks = options.reference == "java" != options.target
         return _run(Duel(left, right, only_left_logs_checks=only_left_logs_checks), options)
 
@@ -43,8 +48,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=2000, help="how many scripts")
     parser.add_argument("--first", type=int, default=0, help="the number of the first script")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--reference", default="java", help="java, zabd, replica or host:port")
-    parser.add_argument("--target", default="replica", help="java, zabd, replica or host:port")
+    parser.add_argument("--reference", default="java", help="the same")
+    parser.add_argument("--target", default="replica", help=f"one of {TARGETS} or host:port")
     parser.add_argument("--differences", type=int, default=1, help="stop after so many")
     parser.add_argument("--no-shrink", action="store_true")
     return parser.parse_args()
@@ -57,6 +62,8 @@ def _target(name: str, stack: ExitStack) -> Target:
         return TcpTarget(*stack.enter_context(zabd_server(SUPER_DIGEST)))
     if name == "replica":
         return ReplicaTarget(SUPER_DIGEST)
+    if name == "ensemble":
+        return ReplicaTarget(SUPER_DIGEST, voters=3)
     host, _, port = name.rpartition(":")
     return TcpTarget(host, int(port))
 

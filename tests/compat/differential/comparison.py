@@ -27,7 +27,6 @@ from zabd.model import (
     ChildrenResult,
     ConnectResponse,
     EphemeralsResult,
-    ErrorCode,
     MultiResult,
     OpCode,
     RemoteProtocolError,
@@ -159,9 +158,6 @@ class Comparison:
             if difference:
                 return difference
         if not closes and len(left.answers) != len(right.answers):
-            if isinstance(step, s.Garbage) and _says_why(left, right):
-                self._used["over-long"] += 1
-                return None
             return Difference("answers too many", f"{left.answers} and {right.answers}")
         if left.pings != right.pings:
             return Difference("pings", f"{left.pings} and {right.pings} pings were answered")
@@ -261,12 +257,6 @@ class Comparison:
                 same = mine == theirs
             if not same:
                 yield f"Stat.{name} ({mine} and {theirs})"
-
-
-def _says_why(left: Answers, right: Answers) -> bool:
-    """The rule `over-long`."""
-    codes = [answer.error for answer in right.answers]
-    return not left.answers and codes == [ErrorCode.BAD_ARGUMENTS]
 
 
 def _nth(answers: Answers, n: int) -> Answer | None:

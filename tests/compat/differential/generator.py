@@ -5,7 +5,7 @@ next sets, watches, guards and deletes. About one request in eight is wrong in s
 
 Never sent, for the reference takes harm: a check outside a multi that may hold (13),
 deleteContainer (20), createSession (-10), createTTL with the flags of another kind (21), and
-creates of containers and TTL nodes under each other's opcodes.
+createContainer with the flags of another kind (19).
 """
 
 from __future__ import annotations
@@ -374,7 +374,7 @@ class Generator:
         flags = self._pick((0, 0, 0, 1, 1, 2, 2, 3))
         if draw < 0.03:
             kind = self._pick((Create, Create2))
-            return kind(path, data, acl, self._pick((5, 6, 7, -1, 100, 2**31 - 1)))
+            return kind(path, data, acl, self._pick((4, 4, 5, 6, 7, -1, 100, 2**31 - 1)))
         if draw < 0.10:
             return CreateContainer(path, data, acl, 4)
         if draw < 0.17:

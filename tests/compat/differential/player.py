@@ -65,10 +65,17 @@ class Session:
 
 
 class Stage:
-    """One target for any number of scripts, each below a root of its own."""
+    """One target for any number of scripts, each below a root of its own.
 
-    def __init__(self, target: Target, super_credentials: bytes) -> None:
+    With `hangs_up_first` a session is resumed only after its connection was cut: on a member that
+    the old connection does not belong to, nobody else would cut it at once.
+    """
+
+    def __init__(
+        self, target: Target, super_credentials: bytes, *, hangs_up_first: bool = False
+    ) -> None:
         self.target = target
+        self.hangs_up_first = hangs_up_first
         self.scripts_played = 0
         self.control = target.dial()
         request = ConnectRequest(0, 0, SESSION_TIMEOUT_MS, 0, bytes(16), read_only=False)
@@ -82,7 +89,8 @@ class Stage:
     def player(self) -> Player:
         """A player with a root that no script has used before."""
         self.scripts_played += 1
-        return Player(self.target, self.control, _root(self.scripts_played))
+        root = _root(self.scripts_played)
+        return Player(self.target, self.control, root, hangs_up_first=self.hangs_up_first)
 
 
 def _root(number: int) -> bytes:
@@ -96,8 +104,9 @@ def _root(number: int) -> bytes:
 class Player:
     """Plays one script's steps; `finish` leaves the target without a trace of its sessions."""
 
-    def __init__(self, target: Target, control: Link, root: bytes) -> None:
+    def __init__(self, target: Target, control: Link, root: bytes, *, hangs_up_first: bool) -> None:
         self._target = target
+        self._hangs_up_first = hangs_up_first
         self._root = root
         self._links: dict[str, Link] = {CONTROL: control}
         self._sessions: dict[str, Session] = {CONTROL: Session()}
@@ -145,8 +154,11 @@ class Player:
     # ---- steps -----------------------------------------------------------------------------
 
     def _connect(self, step: s.Connect) -> None:
-        link = self._links[step.name] = self._target.dial()
         old = self._sessions.get(step.resume or "") or Session()
+        if step.resume and (self._hangs_up_first or step.password is not None):
+            # The intended difference `password-first`: nobody may go on with that connection.
+            self._hang_up_all_of(old)
+        link = self._links[step.name] = self._target.dial()
         session = self._sessions[step.name] = old if step.resume else Session()
         self._next_xid[step.name] = 1
         password = session.password if step.password is None else step.password
@@ -164,11 +176,11 @@ class Player:
             link.wait(1 + len(step.requests))
         else:
             link.wait(_EVERYTHING)
-        if step.resume and step.password is not None:
-            # The intended difference `password-first`: nobody may go on with that connection.
-            for name, other in self._sessions.items():
-                if other is session and name != step.name:
-                    self._links[name].hang_up()
+
+    def _hang_up_all_of(self, session: Session) -> None:
+        for name, other in self._sessions.items():
+            if other is session:
+                self._links[name].hang_up()
 
     def _is_open(self, link: Link, session: Session) -> bool:
         if not link.frames:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from itertools import cycle
 from typing import Final, Protocol
 
 from tests.replica.harness import Client, Ensemble
@@ -153,16 +154,22 @@ class ReplicaLink(Client):
 
 
 class ReplicaTarget:
-    """An ensemble of one replica, all in memory."""
+    """Replicas in this process, all in memory; a new connection is the next member's.
+
+    One replica is a stand-alone server. Of several, everything has happened on all of them when a
+    step is over, so that they can be compared with one.
+    """
 
     link_type = ReplicaLink
 
-    def __init__(self, super_digest: str | None = None) -> None:
-        self._ensemble = Ensemble(1, super_digest=super_digest)  # type: ignore[arg-type]
+    def __init__(self, super_digest: str | None = None, voters: int = 1) -> None:
+        self._ensemble = Ensemble(voters, super_digest=super_digest)  # type: ignore[arg-type]
+        self._members = cycle(sorted(self._ensemble.members))
 
     def dial(self) -> ReplicaLink:
         """See Target."""
-        client = self._ensemble.dial(1)
+        member = next(self._members)
+        client = self._ensemble.dial(member)
         link = self.link_type(self._ensemble, client)
-        self._ensemble._clients[1, client.connection_id] = link
+        self._ensemble._clients[member, client.connection_id] = link
         return link
