@@ -145,6 +145,10 @@ class CoreLevel:
     def end(self) -> None:
         """Let go of what the run needed."""
 
+    def forget(self) -> None:
+        """Let go of everything, also for those who still hold on to this run."""
+        self.__dict__.clear()
+
     # --- liveness --------------------------------------------------------------------------------
 
     def _require_progress(self) -> None:

@@ -1,8 +1,10 @@
 """Many seeds: run them, over as many processes as there are, and gather what they came to."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import nullcontext
 from itertools import islice
+from multiprocessing import get_context
 from typing import Final
 
 from zabd.cluster_sim.core_level import CoreLevel, Outcome
@@ -10,11 +12,13 @@ from zabd.cluster_sim.mutants import MUTANTS
 from zabd.cluster_sim.replica_level import ReplicaLevel
 from zabd.cluster_sim.whole_level import WholeLevel
 
-LEVELS: Final[dict[str, Callable[[int], Outcome]]] = {
-    "zab": lambda seed: CoreLevel(seed).run(),
-    "core": lambda seed: ReplicaLevel(seed).run(),
-    "whole": lambda seed: WholeLevel(seed).run(),
+LEVELS: Final[dict[str, type[CoreLevel]]] = {
+    level.name: level for level in (CoreLevel, ReplicaLevel, WholeLevel)
 }
+
+# Killed processes leave their suspended coroutines behind for good (see `virtual_loop`): about a
+# megabyte a run at the whole level. A worker process is replaced after this many runs.
+_RUNS_PER_WORKER: Final = 50
 
 # Handed out ahead per worker: enough to keep it busy, little enough to stop soon.
 _AHEAD: Final = 4
@@ -22,10 +26,11 @@ _AHEAD: Final = 4
 
 def run_seed(seed: int, level: str = "core", mutant: str | None = None) -> Outcome:
     """One run, with a mistake of `mutants.MUTANTS` planted if one is named."""
-    if mutant is None:
-        return LEVELS[level](seed)
-    with MUTANTS[mutant].planted():
-        return LEVELS[level](seed)
+    with MUTANTS[mutant].planted() if mutant is not None else nullcontext():
+        run = LEVELS[level](seed)
+        outcome = run.run()
+    run.forget()
+    return outcome
 
 
 def sweep(
@@ -45,7 +50,9 @@ def sweep(
         for seed in seeds:
             yield run_seed(seed, level, mutant)
     elif executor is None:
-        with ProcessPoolExecutor(workers) as pool:
+        with ProcessPoolExecutor(
+            workers, mp_context=get_context("forkserver"), max_tasks_per_child=_RUNS_PER_WORKER
+        ) as pool:
             yield from _spread(seeds, level, mutant, pool, workers)
     else:
         yield from _spread(seeds, level, mutant, executor, workers)

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
 from functools import partial
+from random import Random
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, TypeVarTuple, cast
 
 from zabd.cluster_sim.connections import End, Receiver
@@ -72,6 +73,7 @@ class VirtualLoop(Refusals):
         self.name = name or stack.host.name
         self.stack = stack
         self.turn_us = turn_us
+        self.rng = Random(self.name)  # who makes the process gives it a stream of its run's seed
         self.failures: list[dict[str, Any]] = []
         self._schedule = schedule
         self._trace = trace
