@@ -9,10 +9,13 @@ from zabd.model.ops import (
     Check,
     Create,
     Create2,
+    CreateContainer,
     CreateMode,
+    CreateTtl,
     Delete,
     MultiOp,
     Op,
+    SetAcl,
     SetData,
 )
 from zabd.model.paths import join, parent_of, sequential_name
@@ -90,7 +93,7 @@ class MiniTree:
 
     def _do(self, zxid: int, time_ms: int, session: int, op: Op, events: Events) -> MultiPart:
         match op:
-            case Create() | Create2():
+            case Create() | Create2() | CreateContainer() | CreateTtl():
                 return self._create(zxid, time_ms, session, op, events)
             case Delete():
                 node = self.get(op.path)
@@ -106,13 +109,22 @@ class MiniTree:
                 node.version += 1
                 events.append((EventType.DATA_CHANGED, op.path))
                 return StatResult(node.stat)
+            case SetAcl():
+                node = self.get(op.path)
+                node.acl = op.acl
+                return StatResult(node.stat)
             case Check():
                 _check_version(self.get(op.path), op.version)
                 return CheckResult()
         raise error_for(ErrorCode.UNIMPLEMENTED)
 
     def _create(
-        self, zxid: int, time_ms: int, session: int, op: Create | Create2, events: Events
+        self,
+        zxid: int,
+        time_ms: int,
+        session: int,
+        op: Create | Create2 | CreateContainer | CreateTtl,
+        events: Events,
     ) -> MultiPart:
         parent_path = parent_of(op.path)
         parent = self.get(parent_path)
@@ -129,7 +141,7 @@ class MiniTree:
         parent.created += 1
         parent.pzxid = zxid
         events += [(EventType.CREATED, path), (EventType.CHILDREN_CHANGED, parent_path)]
-        return Create2Result(path, node.stat) if isinstance(op, Create2) else CreateResult(path)
+        return CreateResult(path) if isinstance(op, Create) else Create2Result(path, node.stat)
 
     def _remove(self, zxid: int, path: str, events: Events) -> None:
         del self.nodes[path]

@@ -20,22 +20,28 @@ from zabd.model.ops import (
     CloseSession,
     Exists,
     GetAcl,
+    GetAllChildrenNumber,
     GetChildren,
     GetChildren2,
     GetData,
     GetEphemerals,
     Multi,
+    MultiRead,
     Op,
     OpCode,
     Ping,
+    RemoveWatches,
     SetWatches,
     SetWatches2,
     Sync,
+    WhoAmI,
 )
 from zabd.model.results import (
     AclResult,
+    AllChildrenNumberResult,
     Children2Result,
     ChildrenResult,
+    ClientInfo,
     DeleteResult,
     EphemeralsResult,
     ErrorResult,
@@ -45,6 +51,7 @@ from zabd.model.results import (
     Result,
     StatResult,
     SyncResult,
+    WhoAmIResult,
 )
 from zabd.model.session import ConnectRequest, ConnectResponse, refusal
 from zabd.model.watch_events import EventType, KeeperState, WatchEvent
@@ -348,6 +355,20 @@ class Connection(asyncio.Protocol):
             case GetEphemerals(prefix):
                 paths = tree.ephemerals(self.session)
                 return EphemeralsResult(tuple(p for p in paths if p.startswith(prefix or "/")))
+            case GetAllChildrenNumber(path):
+                below = path.rstrip("/") + "/"
+                total = sum(each.startswith(below) and each != "/" for each in tree.nodes)
+                return AllChildrenNumberResult(total)
+            case MultiRead(ops):
+                return MultiResult(tuple(self.part(each) for each in ops))
+            case WhoAmI():
+                infos = [ClientInfo(each.scheme, each.auth.decode()) for each in self.identities]
+                return WhoAmIResult(tuple(infos))
+            case RemoveWatches(path):
+                self.data.pop(path, None)
+                self.child.pop(path, None)
+                self.persistent.pop(path, None)
+                return None
             case AddWatch(path, mode):
                 self.persistent[path] = mode
                 return ErrorResult(0)
@@ -355,6 +376,12 @@ class Connection(asyncio.Protocol):
                 self.rearm(op)
                 return None
         raise AssertionError(f"a request the script does not know: {op!r}")
+
+    def part(self, op: Op) -> MultiPart:
+        try:
+            return cast("MultiPart", self.read(op))
+        except KeeperError as error:
+            return ErrorResult(error.code)
 
     def rearm(self, op: SetWatches | SetWatches2) -> None:
         nodes = self.server.tree.nodes

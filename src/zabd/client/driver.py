@@ -13,11 +13,14 @@ import logging
 from collections.abc import Callable, Iterable
 
 from zabd.client.clock import Clock
-from zabd.client.effects import Became, Effect, Hangup, Send, SessionState
+from zabd.client.effects import Effect, Hangup, Send, SessionState
 from zabd.client.hosts import Host, HostList
 from zabd.client.session import Session
 
 log = logging.getLogger("zabd.client")
+
+# A connection that lasted this long was a good one: the search after it starts without a pause.
+STEADY_S = 1.0
 
 
 class SessionDriver:
@@ -81,8 +84,6 @@ class SessionDriver:
                     log.info("leaving %s: %s", self.host, reason)
                     self._drop_wire()
                 case _:
-                    if isinstance(effect, Became) and effect.state is SessionState.CONNECTED:
-                        self._hosts.succeeded()
                     self._tell(effect)
         self._arm()
 
@@ -91,7 +92,11 @@ class SessionDriver:
     async def _keep_connected(self) -> None:
         while not self.session.ended:
             assert self.session.state is not SessionState.CONNECTED, "I1"
-            if await self._serve_once(self._hosts.next()):
+            start = self._loop.time()
+            took = await self._serve_once(self._hosts.next())
+            # A server that takes us only to drop us again is no better than one that does not.
+            if took and self._loop.time() - start >= STEADY_S:
+                self._hosts.succeeded()
                 continue
             pause_ms = self._hosts.failed()
             if pause_ms and not self.session.ended:
@@ -105,7 +110,7 @@ class SessionDriver:
         try:
             async with asyncio.timeout(limit):
                 await self._loop.create_connection(lambda: wire, host.name, host.port)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # the last: a name that is none
             log.info("no connection to %s: %s", host, str(error) or "timed out")
             if wire is self._wire:
                 self._drop_wire()

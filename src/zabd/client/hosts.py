@@ -72,11 +72,11 @@ class HostList:
         return host
 
     def succeeded(self) -> None:
-        """Note that a server took us: the next search starts without a pause."""
+        """Note that a server served us for a while: the next search starts without a pause."""
         self._failures = 0
 
     def failed(self) -> int:
-        """Note that a server did not take us; return how many milliseconds to wait now."""
+        """Note that a server did not serve us; return how many milliseconds to wait now."""
         self._failures += 1
         rounds, rest = divmod(self._failures, len(self._ring))
         if rest:

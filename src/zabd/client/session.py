@@ -78,6 +78,8 @@ XID_SET_WATCHES = -8
 # Sent and not answered yet. A ZooKeeper server stops reading at 1,000 requests in flight, so more
 # would only sit in socket buffers; what goes beyond waits here and can still be withdrawn.
 OUTSTANDING_MAX = 1000
+# The same in bytes, for large values: eight of the largest requests that a server takes.
+OUTSTANDING_BYTES_MAX = 8 * 1024 * 1024
 # Waiting for a connection or for a place among the outstanding: at 100 bytes each about 10 MB.
 QUEUED_MAX = 100_000
 # The least time a server gets to take a connection and answer the handshake.
@@ -94,7 +96,7 @@ class _Phase(Enum):
 
 
 class _Request:
-    __slots__ = ("op", "sent_ms", "token", "watcher", "xid")
+    __slots__ = ("op", "sent_ms", "size", "token", "watcher", "xid")
 
     def __init__(self, op: Op, token: object, watcher: Hashable | None, xid: int = 0) -> None:
         self.op = op
@@ -102,6 +104,7 @@ class _Request:
         self.watcher = watcher
         self.xid = xid
         self.sent_ms = 0
+        self.size = 0
 
 
 class _Identity:
@@ -151,6 +154,7 @@ class Session:
         self._xid = 0
         self._queued: deque[_Request] = deque()
         self._outstanding: deque[_Request] = deque()
+        self._outstanding_bytes = 0
         self._auths_outstanding: deque[tuple[_Identity, int]] = deque()
         self._pings_outstanding: deque[int] = deque()
         self._output: list[bytes] = []
@@ -402,15 +406,22 @@ class Session:
     def _pump(self, now_ms: int) -> None:
         if self._phase is not _Phase.ESTABLISHED:
             return
-        while self._queued and len(self._outstanding) < OUTSTANDING_MAX:
+        while (
+            self._queued
+            and len(self._outstanding) < OUTSTANDING_MAX
+            and self._outstanding_bytes < OUTSTANDING_BYTES_MAX
+        ):
             request = self._queued.popleft()
             self._xid = self._xid % XID_MAX + 1
             request.xid = self._xid
             self._send_request(request, now_ms)
 
     def _send_request(self, request: _Request, now_ms: int) -> None:
+        data = encode_request(request.xid, request.op)
         request.sent_ms = now_ms
-        self._output.append(encode_request(request.xid, request.op))
+        request.size = len(data)
+        self._outstanding_bytes += request.size
+        self._output.append(data)
         self._outstanding.append(request)
 
     def _answered(self, frame: bytes, effects: list[Effect]) -> None:
@@ -449,6 +460,7 @@ class Session:
             expected = self._outstanding[0].xid if self._outstanding else "none"
             raise RemoteProtocolError(f"a reply to xid {xid}, expected {expected}")
         request = self._outstanding.popleft()
+        self._outstanding_bytes -= request.size
         self._renew_lease(request.sent_ms)
         if xid == XID_SET_WATCHES:
             if code != ErrorCode.OK:
@@ -530,6 +542,7 @@ class Session:
         """Return the requests whose reply is not coming; the watches go out again by themselves."""
         lost = [request for request in self._outstanding if request.xid != XID_SET_WATCHES]
         self._outstanding.clear()
+        self._outstanding_bytes = 0
         self._auths_outstanding.clear()
         self._pings_outstanding.clear()
         self._output.clear()
