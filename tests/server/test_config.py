@@ -228,19 +228,12 @@ def test_a_java_system_property_may_stand_in_the_file() -> None:
     assert notices == ()
 
 
-def test_a_switch_for_what_is_not_there_yet_says_so() -> None:
+def test_hard_quotas_can_be_switched_on() -> None:
     """Whoever asks for hard quotas must not find out on the day they are exceeded."""
-    _, notices = load("enforceQuota=true\nlocalSessionsEnabled=true")
+    config, notices = load("enforceQuota=true")
 
-    assert notices == ("zoo.cfg, line 1: enforceQuota has no effect: not offered yet",)
-
-
-@pytest.mark.parametrize(("count", "tolerated"), [(2, "0 failures"), (4, "1 failure")])
-def test_an_even_number_of_voters_is_remarked_on(count: int, tolerated: str) -> None:
-    """The sentence names the failures that are tolerated: no more than with one voter less."""
-    _, [notice] = load(ensemble=count, member_id=1)
-
-    assert notice.startswith(f"{count} voters tolerate {tolerated}, no more than {count - 1} would")
+    assert config.enforce_quota
+    assert notices == ()
 
 
 def test_lines_are_those_of_a_properties_file() -> None:

@@ -56,6 +56,7 @@ class ReplicaConfig:
     read_only_enabled: bool = False
     super_digest: str | None = None
     skip_acl: bool = False
+    enforce_quota: bool = False
     outstanding_max: int = OUTSTANDING_MAX
     outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX
     config_text: str = ""

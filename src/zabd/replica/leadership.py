@@ -36,6 +36,7 @@ from zabd.replica.session_tracker import SessionTracker
 from zabd.wire.requests import decode_op
 from zabd.znode_tree import txns
 from zabd.znode_tree.prepare import PrepareOptions, Preparer
+from zabd.znode_tree.quota_check import Trace
 
 if TYPE_CHECKING:
     import random
@@ -76,13 +77,19 @@ class Leadership:
     """The leader's half of the replica; see the module's invariants."""
 
     def __init__(
-        self, config: ReplicaConfig, tree: ZnodeTree, rng: random.Random, wall_ms: int, now_ms: int
+        self,
+        config: ReplicaConfig,
+        tree: ZnodeTree,
+        rng: random.Random,
+        wall_ms: int,
+        now_ms: int,
+        trace: Trace = lambda _event, _fields: None,
     ) -> None:
         self._me = config.ensemble.me
         self._tree = tree
         self._rng = rng
         self._time_base_ms = max(wall_ms, tree.time_ms) - now_ms
-        self._preparer = Preparer(tree, _prepare_options(config))
+        self._preparer = Preparer(tree, _prepare_options(config), trace)
         self.tracker = SessionTracker(config.ensemble.tick_ms, now_ms)
         for session_id in sorted(tree.sessions):
             self.tracker.track(session_id, tree.sessions[session_id], None, now_ms)
@@ -277,4 +284,8 @@ class Leadership:
 
 
 def _prepare_options(config: ReplicaConfig) -> PrepareOptions:
-    return PrepareOptions(ttl_enabled=config.ttl_enabled, skip_acl=config.skip_acl)
+    return PrepareOptions(
+        ttl_enabled=config.ttl_enabled,
+        skip_acl=config.skip_acl,
+        enforce_quota=config.enforce_quota,
+    )

@@ -207,7 +207,9 @@ class Replica:
         leads = became.state is PeerState.LEADING and became.phase is Phase.BROADCAST
         if leads and self.leadership is None:
             wall_ms = self._clock.wall_ms()
-            self.leadership = Leadership(self.config, self.tree, self._rng, wall_ms, now_ms)
+            self.leadership = Leadership(
+                self.config, self.tree, self._rng, wall_ms, now_ms, self._trace
+            )
             self.leadership.space_low = self._space_low
         elif not leads:
             self.leadership = None  # M2

@@ -220,6 +220,7 @@ class Server:
             snapshot_every_txns=config.snapshot_txns,
             super_digest=config.super_digest,
             skip_acl=config.skip_acl,
+            enforce_quota=config.enforce_quota,
             outstanding_max=config.outstanding_max,
             container_check_ms=config.container_check_ms,
             containers_per_minute_max=config.containers_per_minute_max,

@@ -216,8 +216,6 @@ IGNORED_FAMILIES: tuple[tuple[str, str], ...] = (
     ("X509AuthenticationProvider.", _TLS),
     ("zookeeper.", _JAVA),
 )
-# Understood and checked, but what they ask for is not there yet unless it is the default.
-NOT_YET: frozenset[str] = frozenset({"enforceQuota"})
 # To ignore one of these would start a member that counts votes otherwise than its peers.
 REFUSED: tuple[tuple[str, str], ...] = (
     ("dynamicConfigFile", "list the members as server.N lines in this file"),

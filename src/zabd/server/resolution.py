@@ -16,7 +16,6 @@ from zabd.server.config import CLIENT_PORT, ServerConfig, default_members
 from zabd.server.keys import (
     BY_NAME,
     KEYS,
-    NOT_YET,
     environment_name,
     reason_to_ignore,
     reason_to_refuse,
@@ -167,9 +166,6 @@ class _Resolution:
                 values[key.field] = key.parse(setting.value)
             except ValueError:
                 raise setting.refuse(key.allowed) from None
-            default = ServerConfig.__dataclass_fields__.get(key.field)
-            if name in NOT_YET and default and default.default != values[key.field]:
-                self._notices.append(f"{setting.origin}: {name} has no effect: not offered yet")
         return values
 
     # Who the members are, and which of them this is.

@@ -83,6 +83,7 @@ class TreeLoader:
             self._refuse("has an ephemeral of a session that is not open")
         if tree.digest != self._digest:
             self._refuse(f"has the digest {tree.digest} and names {self._digest}")
+        tree.recount_quotas()
         return tree
 
     def _take(self, item: Packed) -> None:

@@ -24,7 +24,7 @@ from zabd.znode_tree.znode import Znode, is_session
 class PendingZnode:
     """A znode as the txns in flight leave it; it has of a Znode what the checks look at."""
 
-    __slots__ = ("acl", "aversion", "child_count", "created", "mtime", "owner", "version")
+    __slots__ = ("acl", "aversion", "child_count", "created", "data", "mtime", "owner", "version")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class PendingZnode:
         acl: tuple[Acl, ...],
         owner: int,
         mtime: int,
+        data: bytes | None,
     ) -> None:
         self.version = version
         self.aversion = aversion
@@ -43,6 +44,7 @@ class PendingZnode:
         self.acl = acl
         self.owner = owner
         self.mtime = mtime
+        self.data = data
 
 
 class PendingAbsence:
@@ -97,6 +99,7 @@ class Outstanding:
             view.acl,
             view.owner,
             view.mtime,
+            view.data,
         )
         self.put(zxid, path, pending)
         return pending
@@ -159,6 +162,22 @@ class Outstanding:
         paths = dict(self._tree.ephemerals.get(session_id, {}))
         paths.update(self._by_owner.get(session_id, {}))
         return sorted(path for path in paths if self._owner(path) == session_id)
+
+    def usage_below(self, path: str) -> tuple[int, int]:
+        """How many znodes there will be at and below `path`, and how many bytes of data."""
+        count, size_bytes = self._tree.usage_below(path)
+        inside = path + "/"
+        for changed, pending in self._by_path.items():
+            if changed != path and not changed.startswith(inside):
+                continue
+            node = self._tree.nodes.get(changed)
+            if node is not None:
+                count -= 1
+                size_bytes -= len(node.data or b"")
+            if isinstance(pending, PendingZnode):
+                count += 1
+                size_bytes += len(pending.data or b"")
+        return count, size_bytes
 
     def _owner(self, path: str) -> int:
         view = self.view(path)

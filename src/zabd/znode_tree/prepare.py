@@ -65,6 +65,8 @@ from zabd.znode_tree import txns
 from zabd.znode_tree.kinds import CreateOp, is_sequential, owner_wanted
 from zabd.znode_tree.outstanding import Outstanding, PendingAbsence, PendingZnode, ZnodeView
 from zabd.znode_tree.permissions import Identities, allowed, expand_acl
+from zabd.znode_tree.quota_check import QuotaCheck, Trace
+from zabd.znode_tree.quotas import QUOTA_PREFIX
 from zabd.znode_tree.tree import ZnodeTree
 from zabd.znode_tree.txns import Txn
 from zabd.znode_tree.znode import (
@@ -92,11 +94,13 @@ class PrepareOptions:
         skip_acl: whether every connection may do everything.
         sequence_wraps: whether a sequence number goes on, negative, after 2147483647; otherwise
             sequential creates under that parent are refused from then on.
+        enforce_quota: whether what exceeds a hard quota is refused; otherwise it is only traced.
     """
 
     ttl_enabled: bool = True
     skip_acl: bool = False
     sequence_wraps: bool = True
+    enforce_quota: bool = False
 
 
 class _Request(NamedTuple):
@@ -117,18 +121,28 @@ class Preparer:
     flight may then never happen.
     """
 
-    def __init__(self, tree: ZnodeTree, options: PrepareOptions = PrepareOptions()) -> None:
+    def __init__(
+        self,
+        tree: ZnodeTree,
+        options: PrepareOptions = PrepareOptions(),
+        trace: Trace = lambda _event, _fields: None,
+    ) -> None:
         self._tree = tree
         self._options = options
+        self._trace = trace
         self.reset()
 
     def reset(self) -> None:
         """Forget everything in flight."""
         self._outstanding = Outstanding(self._tree)
+        self._quotas = QuotaCheck(
+            self._tree, self._outstanding, self._trace, enforced=self._options.enforce_quota
+        )
 
     def applied(self, zxid: int) -> None:
         """Forget what the tree now holds; it has applied everything up to `zxid`."""
         self._outstanding.drop(zxid)
+        self._quotas.drop(zxid)
 
     def prepare(
         self,
@@ -177,12 +191,20 @@ class Preparer:
             raise NodeExistsError
         if parent.owner and is_session(parent.owner):
             raise NoChildrenForEphemeralsError
+        size_bytes = len(op.data) if op.data else 0
+        counted = self._tree.quotas or self._quotas.pending
+        if counted:
+            self._quotas.require_room(path, 1, size_bytes)
 
         above = self._outstanding.amend(request.zxid, parent_path, parent)
         above.created += 1
         above.child_count += 1
-        newborn = PendingZnode(0, 0, 0, 0, acl, owner, request.time_ms)
+        newborn = PendingZnode(0, 0, 0, 0, acl, owner, request.time_ms, op.data)
         self._outstanding.put(request.zxid, path, newborn)
+        if counted:
+            self._quotas.charge(request.zxid, path, 1, size_bytes)
+        if path.startswith(QUOTA_PREFIX):
+            self._quotas.limits_set(request.zxid, path, op.data)
         return txns.create(path, op.data, acl, owner, above.created)
 
     def _sequential(self, path: str, parent: ZnodeView) -> str:
@@ -208,10 +230,20 @@ class Preparer:
         self._require_session(request)
         view = self._require_node(op.path)
         self._permit(request, view, Perms.WRITE)
+        growth = 0
+        counted = self._tree.quotas or self._quotas.pending
+        if counted:
+            growth = len(op.data or b"") - len(view.data or b"")
+            self._quotas.require_room(op.path, 0, growth)
         _require_version(view.version, op.version)
         pending = self._outstanding.amend(request.zxid, op.path, view)
         pending.version = next_version(view.version)
         pending.mtime = request.time_ms
+        pending.data = op.data
+        if counted:
+            if growth:
+                self._quotas.charge(request.zxid, op.path, 0, growth)
+            self._quotas.limits_set(request.zxid, op.path, op.data)
         return txns.set_data(op.path, op.data, pending.version)
 
     def _set_acl(self, request: _Request, op: SetAcl) -> Txn:
@@ -256,13 +288,14 @@ class Preparer:
     def _multi(self, request: _Request, op: Multi) -> Txn:
         if len(op.ops) > MULTI_OPS_MAX or any(type(part) not in _MULTI_KINDS for part in op.ops):
             raise MarshallingError
-        mark = self._outstanding.mark()
+        mark, quota_mark = self._outstanding.mark(), self._quotas.mark()
         parts: list[Txn] = []
         for part in op.ops:
             try:
                 parts.append(self._handlers[type(part)](self, request, part))
             except KeeperError as refusal:
                 self._outstanding.roll_back(mark)
+                self._quotas.roll_back(quota_mark)
                 return txns.multi_failed(_codes(len(parts), refusal.code, len(op.ops)))
         return txns.multi([int(part.opcode) for part in op.ops], parts)
 
@@ -308,6 +341,10 @@ class Preparer:
             raise NoAuthError
 
     def _remove(self, request: _Request, path: str) -> None:
+        if self._tree.quotas or self._quotas.pending:
+            size_bytes = len(self._view(path).data or b"")
+            self._quotas.charge(request.zxid, path, -1, -size_bytes)
+            self._quotas.removed(request.zxid, path)
         self._outstanding.put(request.zxid, path, PendingAbsence())
         parent_path = _parent_of(path)
         parent = self._view(parent_path)

@@ -14,6 +14,7 @@ How a txn changes the state stands in `tree`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from zabd.model.acl import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
@@ -21,6 +22,15 @@ from zabd.model.errors import LocalProtocolError
 from zabd.model.paths import CONFIG_PATH, QUOTA_PATH, ROOT, SYSTEM_PATH
 from zabd.znode_tree.acl_table import AclTable
 from zabd.znode_tree.digest import DIGEST_MASK, secret_hash, session_hash, znode_hash
+from zabd.znode_tree.quotas import (
+    NO_LIMITS,
+    Quota,
+    QuotaTable,
+    counted_path,
+    limited_path,
+    parse_limits,
+    stats_path,
+)
 from zabd.znode_tree.snapshot import SnapshotWalk
 from zabd.znode_tree.znode import Znode, is_session
 
@@ -40,6 +50,7 @@ class TreeState:
         time_ms: the leader's time in that txn.
         secret: the ensemble's, empty before it is founded.
         data_bytes: the lengths of all paths and data together.
+        quotas: the active quotas and what is used of each, see `quotas`.
     """
 
     __slots__ = (
@@ -51,6 +62,7 @@ class TreeState:
         "ephemerals",
         "nodes",
         "perishable",
+        "quotas",
         "secret",
         "sessions",
         "time_ms",
@@ -67,6 +79,7 @@ class TreeState:
         self.time_ms = 0
         self.secret = b""
         self.data_bytes = 0
+        self.quotas = QuotaTable()
         self._acls = AclTable()
         # The digest's sum does not have the latest changes of these paths yet.
         self._changed: dict[str, None] = {}
@@ -144,6 +157,65 @@ class TreeState:
         del paths[path]
         if not paths:
             del self.ephemerals[owner]
+
+    # Quotas.
+
+    def usage_below(self, path: str) -> tuple[int, int]:
+        """How many znodes there are at and below `path`, and how many bytes of data they hold."""
+        count = size_bytes = 0
+        for _, size in self._sizes_below(path):
+            count += 1
+            size_bytes += size
+        return count, size_bytes
+
+    def _sizes_below(self, path: str) -> Iterator[tuple[str, int]]:
+        waiting = [path] if path in self.nodes else []
+        while waiting:
+            path = waiting.pop()
+            node = self.nodes[path]
+            yield path, len(node.data) if node.data else 0
+            waiting.extend(node.children or ())
+
+    def _charge(self, path: str, znodes: int, size_bytes: int) -> None:
+        """`path` has come (znodes 1) or gone (-1), or its data has grown by that much."""
+        quotas = self.quotas
+        for subject in quotas.above(path):
+            quota = quotas[subject] = quotas[subject].charged(znodes, size_bytes)
+            self._show_usage(subject, quota)
+
+    def _quota_node_set(self, path: str, data: bytes | None, *, created: bool) -> None:
+        """A znode below /zookeeper/quota has this data now."""
+        subject = limited_path(path)
+        if subject is not None:
+            quota = Quota(parse_limits(data), *self._usage(subject))
+            self.quotas.activate(subject, quota)
+            self._show_usage(subject, quota)
+        elif created:
+            subject = counted_path(path)
+            if subject is not None:
+                self._show_usage(subject, Quota(NO_LIMITS, *self._usage(subject)))
+
+    def _usage(self, subject: str) -> tuple[int, int]:
+        quota = self.quotas.get(subject)
+        return self.usage_below(subject) if quota is None else (quota.znodes, quota.size_bytes)
+
+    def _show_usage(self, subject: str, quota: Quota) -> None:
+        path = stats_path(subject)
+        node = self.nodes.get(path)
+        if node is not None:
+            self._before_change(path, node)
+            text = quota.text
+            self.data_bytes += len(text) - (len(node.data) if node.data else 0)
+            node.data = text
+
+    def recount_quotas(self) -> None:
+        """Find the quotas of a tree that was made again, and what is used of each (Q1)."""
+        for path, _ in self._sizes_below(QUOTA_PATH):
+            subject = limited_path(path)
+            if subject is not None:
+                self.quotas.activate(subject, Quota(parse_limits(self.nodes[path].data), 0, 0))
+        tops = self.quotas.topmost()
+        self.quotas.recount(size for top in tops for size in self._sizes_below(top))
 
     # Snapshots.
 

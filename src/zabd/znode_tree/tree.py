@@ -10,6 +10,7 @@ Invariants
     R5  A multi is one apply: its zxid, time and visibility are those of the whole.
     R6  `pzxid` is the zxid of the last create or delete of a child, `created` never decreases.
     S2  A session closes together with all of its ephemerals, in one txn.
+    Q1  What is used of a quota is true after every change, and shown by the same txn (`quotas`).
 
 The client protocol's sections on Stat, kinds of znodes and system nodes; `txns` for the facts.
 """
@@ -35,6 +36,7 @@ from zabd.model.results import (
 from zabd.model.watch_events import EventType
 from zabd.znode_tree import txns
 from zabd.znode_tree.digest import secret_hash, session_hash
+from zabd.znode_tree.quotas import QUOTA_PREFIX, limited_path
 from zabd.znode_tree.state import CHANGED_MAX, TreeState
 from zabd.znode_tree.txns import Txn
 from zabd.znode_tree.znode import Znode, stat_of
@@ -106,6 +108,10 @@ class ZnodeTree(TreeState):
         self.data_bytes += len(path) + (len(data) if data else 0)
         if owner:
             self._list_owned(path, owner)
+        if self.quotas:
+            self._charge(path, 1, len(data) if data else 0)
+        if path.startswith(QUOTA_PREFIX):
+            self._quota_node_set(path, data, created=True)
         return Applied(
             0,
             path,
@@ -136,6 +142,11 @@ class ZnodeTree(TreeState):
         self.data_bytes -= len(path) + (len(node.data) if node.data else 0)
         if node.owner:
             self._unlist_owned(path, node.owner)
+        if self.quotas:
+            self._charge(path, -1, -len(node.data) if node.data else 0)
+            subject = limited_path(path)
+            if subject is not None:
+                self.quotas.deactivate(subject)
         return (
             Change(EventType.DELETED, path, node.acl),
             Change(EventType.CHILDREN_CHANGED, parent_path, parent.acl),
@@ -145,11 +156,17 @@ class ZnodeTree(TreeState):
         _, path, data, version = txn
         node = self.nodes[path]
         self._before_change(path, node)
-        self.data_bytes += (len(data) if data else 0) - (len(node.data) if node.data else 0)
+        growth = (len(data) if data else 0) - (len(node.data) if node.data else 0)
+        self.data_bytes += growth
         node.data = data
         node.version = version
         node.mzxid = zxid
         node.mtime = time_ms
+        if self.quotas:
+            if growth:
+                self._charge(path, 0, growth)
+            if path.startswith(QUOTA_PREFIX):
+                self._quota_node_set(path, data, created=False)
         return Applied(0, node, (Change(EventType.DATA_CHANGED, path, node.acl),))
 
     def _set_acl(self, _zxid: int, _time_ms: int, _session_id: int, txn: Txn) -> Applied:
