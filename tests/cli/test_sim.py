@@ -1,0 +1,64 @@
+"""`zabctl sim`: seeds run, failures replay, planted mistakes are found."""
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from zabd.cli.commands.sim import sim
+
+pytestmark = pytest.mark.sim
+
+
+def run(*arguments: str) -> Result:
+    """The command's result."""
+    return CliRunner().invoke(sim, arguments, catch_exceptions=False)
+
+
+def test_seeds_that_hold_end_with_figures_and_exit_code_0() -> None:
+    """What `make sim` shows."""
+    result = run("run", "--level", "zab", "--start", "1", "--seeds", "2", "--workers", "1")
+    assert result.exit_code == 0
+    assert "seeds from 1 on: 0 failed" in result.output
+    assert "events" in result.output
+
+
+def test_a_failing_seed_prints_the_command_that_repeats_it() -> None:
+    """And the last lines of its trace, and the exit code is 1."""
+    planted = ("--mutant", "ack-before-fsync")
+    result = run("run", "--level", "zab", "--start", "3", "--seeds", "1", *planted)
+    assert result.exit_code == 1
+    assert "DurableSelfAck" in result.output
+    again = "zabctl sim run --level zab --start 3 --seeds 1 --mutant ack-before-fsync"
+    assert f"again: {again}" in result.output
+    assert run(*again.split()[2:]).exit_code == 1
+
+
+def test_json_gives_one_object_for_each_seed() -> None:
+    """For programs; equal seeds give equal digests."""
+    first, second = (
+        json.loads(run("run", "--level", "core", "--start", "5", "--seeds", "1", "--json").output)
+        for _ in range(2)
+    )
+    assert first == second
+    assert first["seed"] == 5
+    assert first["failure"] is None
+    assert first["events"] > 100
+
+
+def test_bugs_are_listed_and_hunted() -> None:
+    """Each has a name, what it is, and the seed that finds it."""
+    listed = run("bugs")
+    assert "trunc-skipped" in listed.output
+    assert all(json.loads(line)["bug"] for line in run("bugs", "--json").output.splitlines())
+    hunt = run("bug", "epoch-not-persisted")
+    assert hunt.exit_code == 0
+    assert "found by seed 1" in hunt.output
+
+
+def test_an_unknown_mistake_is_refused() -> None:
+    """With the names that there are."""
+    for arguments in (("bug", "gremlins"), ("run", "--mutant", "gremlins")):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert "ack-before-fsync" in result.output
