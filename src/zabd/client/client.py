@@ -324,7 +324,7 @@ class Client(Operations):
         sent = op if raw else self._chroot.op(op)
         if session_id is not None and session_id != session.session_id:
             raise session.failures.other_session(sent, session_id)
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Result] = driver.loop.create_future()
         session.submit(sent, future, driver.now_ms(), watcher=watch)
         if session.wants_flush:
             driver.schedule_flush()
@@ -462,16 +462,26 @@ class Client(Operations):
         self, future: asyncio.Future[Result], op: Op | None, timeout: Timeout, session: Session
     ) -> Result:
         limit = self._operation_timeout if timeout is UNSET else timeout
-        sent = True
+        timer = None
+        if limit is not None:
+            # Not asyncio.timeout: on every request, its two looks at the running loop would cost
+            # as much as all the rest.
+            timer = future.get_loop().call_later(limit, self._time_out, future, op, limit, session)
         try:
-            async with asyncio.timeout(limit):
-                try:
-                    return await future
-                except asyncio.CancelledError:
-                    sent = not session.withdraw(future)
-                    raise
-        except TimeoutError:
-            raise session.failures.timed_out(op, limit, self._state, sent=sent) from None
+            return await future
+        except asyncio.CancelledError:
+            session.withdraw(future)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _time_out(
+        self, future: asyncio.Future[Result], op: Op | None, limit: float, session: Session
+    ) -> None:
+        if not future.done():
+            sent = not session.withdraw(future)
+            future.set_exception(session.failures.timed_out(op, limit, self._state, sent=sent))
 
 
 _FINAL = frozenset({SessionState.LOST, SessionState.CLOSED})

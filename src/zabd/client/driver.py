@@ -38,7 +38,7 @@ class SessionDriver:
         self._hosts = hosts
         self._clock = clock
         self._tell = tell
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._wire: _Wire | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flush_scheduled = False
@@ -46,7 +46,7 @@ class SessionDriver:
 
     def start(self) -> None:
         """Begin to look for a server."""
-        self._task = self._loop.create_task(self._keep_connected())
+        self._task = self.loop.create_task(self._keep_connected())
         self._arm()
 
     def stop(self) -> None:
@@ -71,7 +71,7 @@ class SessionDriver:
         """Send what the session has to say at the end of this turn (I2)."""
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self.loop.call_soon(self._flush)
 
     def perform(self, effects: Iterable[Effect]) -> None:
         """Do what the session's effects say, in order."""
@@ -92,10 +92,10 @@ class SessionDriver:
     async def _keep_connected(self) -> None:
         while not self.session.ended:
             assert self.session.state is not SessionState.CONNECTED, "I1"
-            start = self._loop.time()
+            start = self.loop.time()
             took = await self._serve_once(self._hosts.next())
             # A server that takes us only to drop us again is no better than one that does not.
-            if took and self._loop.time() - start >= STEADY_S:
+            if took and self.loop.time() - start >= STEADY_S:
                 self._hosts.succeeded()
                 continue
             pause_ms = self._hosts.failed()
@@ -109,7 +109,7 @@ class SessionDriver:
         wire = self._wire = _Wire(self)
         try:
             async with asyncio.timeout(limit):
-                await self._loop.create_connection(lambda: wire, host.name, host.port)
+                await self.loop.create_connection(lambda: wire, host.name, host.port)
         except (OSError, TimeoutError, UnicodeError) as error:  # the last: a name that is none
             log.info("no connection to %s: %s", host, str(error) or "timed out")
             if wire is self._wire:
@@ -161,12 +161,12 @@ class SessionDriver:
                 self._timer.cancel()
                 self._timer = None
             return
-        when = self._loop.time() + max(0, deadline_ms - self.now_ms()) / 1000
+        when = self.loop.time() + max(0, deadline_ms - self.now_ms()) / 1000
         if self._timer is not None:
             if self._timer.when() <= when:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._elapsed)
+        self._timer = self.loop.call_at(when, self._elapsed)
 
     def _elapsed(self) -> None:
         self._timer = None
