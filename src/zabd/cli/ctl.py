@@ -41,7 +41,9 @@ COMMANDS: dict[str, LazyCommand] = {
         "zabd.cli.commands.dedup", "dedup", "Run a command once per key, replay its outcome."
     ),
     "demo": LazyCommand("zabd.cli.commands.demo", "demo", "Kill a leader under load, and judge."),
-    "sim": LazyCommand("zabd.cli.commands.sim", "sim", "Run the simulator."),
+    "sim": LazyCommand(
+        "zabd.cli.commands.sim", "sim", "Run members under faults, in simulated time."
+    ),
 }
 
 
