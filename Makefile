@@ -46,8 +46,8 @@ sim: $(RUNTIME) ## Run SEEDS fresh seeds of the simulator
 differential: $(TOOLS) ## Compare TARGET with Debian's ZooKeeper, over N scripts of random requests
 	$(BIN)/python -m tests.compat.differential -n $(N) --seed $(SEED) --target $(TARGET)
 
-bench: $(RUNTIME) ## Measure an ensemble on this machine
-	$(BIN)/zabctl bench
+bench: $(RUNTIME) ## Measure how long no write is acknowledged when the leader dies
+	$(BIN)/python bench/kill_leader.py $(ARGS)
 
 clean: ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

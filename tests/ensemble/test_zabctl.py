@@ -303,6 +303,22 @@ def test_a_killed_owner_frees_its_key_with_its_session(alone: Ensemble) -> None:
     assert int(told) > 0
 
 
+def test_a_lost_owner_records_nothing(alone: Ensemble) -> None:
+    """The command is ended before the session can expire elsewhere; the next attempt is told."""
+    script = Script(alone.hosts)
+    command = ("dedup", "--session-timeout", "2", "k", "--", "sh", "-c", "echo $$; sleep 60")
+    with script.start(*command) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        alone.member(1).stop()
+        wait_until(lambda: state_of(pid) == "", "the command to be ended", 5)
+        alone.member(1).resume()
+        assert owner.wait(PATIENCE_S) == ExitStatus.TRY_AGAIN
+
+    again = ("sh", "-c", "echo $DEDUP_ATTEMPT ${DEDUP_PREVIOUS_TOKEN:+after one in doubt}")
+    assert script.output("dedup", "k", "--", *again) == "2 after one in doubt\n"
+
+
 def test_the_member_dies_under_a_command_that_only_reads(ensemble: Ensemble) -> None:
     """A read is asked again on another member; the user does not notice."""
     script = Script(ensemble.hosts)
