@@ -1,17 +1,22 @@
 """Claims about one session against scripted servers, in virtual time."""
 
 import asyncio
+import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.client.fast_loop import FastLoop, run
 from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
 
 from zabd.client import Client, EventStream, SessionState, StateChange, connect
+from zabd.client.effects import Failed, Replied
 from zabd.client.session import OUTSTANDING_MAX, Session
 from zabd.client.watches import REARM_BYTES_MAX
 from zabd.model.errors import (
     AuthFailedError,
     ConnectionLossError,
+    ErrorCode,
     LocalProtocolError,
     OperationTimeoutError,
     SessionExpiredError,
@@ -22,14 +27,17 @@ from zabd.model.ops import (
     CloseSession,
     Create,
     GetData,
+    Multi,
+    Op,
     Ping,
     SetData,
     SetWatches,
     SetWatches2,
 )
-from zabd.model.session import ConnectRequest
+from zabd.model.session import ConnectRequest, ConnectResponse
 from zabd.model.watch_events import EventType, WatchEvent
-from zabd.wire.replies import reply
+from zabd.wire.frames import frame
+from zabd.wire.replies import encode_connect_response, reply
 
 
 def states(client: Client) -> list[SessionState]:
@@ -560,3 +568,68 @@ def test_a_session_without_id_has_no_lease() -> None:
     assert session.lease_deadline_ms is None
     assert session.deadline_ms is None
     assert session.check_lease(10**9) == []
+
+
+def established(now_ms: int = 0) -> Session:
+    """A session that a server has taken."""
+    session = Session(12_000)
+    session.opened(now_ms)
+    response = ConnectResponse(0, 12_000, 7, bytes(16), False)
+    session.receive(encode_connect_response(response), now_ms)
+    assert session.state is SessionState.CONNECTED
+    return session
+
+
+@given(st.binary(max_size=200), st.lists(st.sampled_from([GetData("/a"), Create("/a", b"", ())])))
+def test_no_bytes_make_the_session_raise(garbage: bytes, ops: list[Op]) -> None:
+    """What a broken or hostile server sends costs its connection, and nothing else."""
+    session = established()
+    for number, op in enumerate(ops):
+        session.submit(op, number, 1)
+    effects = session.receive(garbage, 2)
+    effects += session.closed(3)
+    failed = [effect.token for effect in effects if isinstance(effect, Failed | Replied)]
+    assert sorted(failed) == list(range(len(ops)))  # each hears of its end, once
+
+
+@given(
+    xid=st.integers(-8, 3),
+    code=st.one_of(st.integers(-130, 0), st.integers(-(2**31), 2**31 - 1)),
+    body=st.binary(max_size=120),
+)
+def test_no_reply_makes_the_session_raise(xid: int, code: int, body: bytes) -> None:
+    """The same for frames that look like replies."""
+    session = established()
+    session.submit(GetData("/a"), "get", 1)
+    session.submit(Multi((Create("/a", b"", ()),)), "multi", 1)
+    session.add_auth("digest", b"x", "auth", 1)
+    effects = session.receive(frame(struct.pack(">iqi", xid, 5, code) + body), 2)
+    effects += session.abandon(3)
+    told = [effect.token for effect in effects if isinstance(effect, Failed | Replied)]
+    assert sorted(told) == ["auth", "get", "multi"]  # type: ignore[type-var]
+
+
+def test_an_expired_answer_is_the_end_of_the_session() -> None:
+    """The server says it in a reply before it says it to the next connection."""
+    session = established()
+    session.submit(GetData("/a"), "get", 1)
+    effects = session.receive(reply(1, 5, ErrorCode.SESSION_EXPIRED), 2)
+    assert session.state is SessionState.LOST
+    assert session.refused
+    kinds = [type(effect).__name__ for effect in effects]
+    assert kinds == ["Hangup", "Became", "Failed"]
+
+
+def test_a_loop_that_is_held_up_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    """F23: work that blocks the loop for long costs the session in the end."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, timeout=12.0) as zk:
+            await asyncio.sleep(3)
+            loop.sleep_machine(6)
+            await zk.exists("/a")
+            assert zk.connected
+
+    run(main)
+    assert "held up for" in caplog.text

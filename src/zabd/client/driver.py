@@ -169,7 +169,16 @@ class SessionDriver:
         self._timer = self.loop.call_at(when, self._elapsed)
 
     def _elapsed(self) -> None:
+        assert self._timer is not None
+        late_s = self.loop.time() - self._timer.when()
         self._timer = None
+        if late_s * 3000 > self.session.timeout_ms:
+            log.warning(
+                "the event loop was held up for %.1f s; the session timeout is %d ms, so"
+                " work that blocks belongs in a thread",
+                late_s,
+                self.session.timeout_ms,
+            )
         self.perform(self.session.elapsed(self.now_ms()))
 
 

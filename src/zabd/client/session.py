@@ -459,24 +459,38 @@ class Session:
         if not self._outstanding or self._outstanding[0].xid != xid:
             expected = self._outstanding[0].xid if self._outstanding else "none"
             raise RemoteProtocolError(f"a reply to xid {xid}, expected {expected}")
-        request = self._outstanding.popleft()
-        self._outstanding_bytes -= request.size
-        self._renew_lease(request.sent_ms)
+        request = self._outstanding[0]
         if xid == XID_SET_WATCHES:
+            outcome = None
             if code != ErrorCode.OK:
                 raise RemoteProtocolError(f"the server refused our watches with {code}")
-            return
-        if request.watcher is not None:
-            self._register(request, code)
+        else:
+            # A reply that cannot be read leaves the request where it is, to fail with the rest.
+            outcome = self._outcome(request, code, frame)
+        self._outstanding.popleft()
+        self._outstanding_bytes -= request.size
+        self._renew_lease(request.sent_ms)
+        if outcome is not None:
+            self._settle(request, code, outcome, effects)
+
+    def _outcome(self, request: _Request, code: int, frame: bytes) -> Replied | Failed:
         if code != ErrorCode.OK:
-            effects.append(Failed(request.token, self.failures.answer(code, request.op)))
-            return
+            return Failed(request.token, self.failures.answer(code, request.op))
         result = decode_result(request.op.opcode, frame)
         if isinstance(result, MultiResult) and (failure := self._culprit(request.op, result)):
-            effects.append(Failed(request.token, failure))
-            return
-        effects.append(Replied(request.token, result))
-        if isinstance(request.op, CloseSession):
+            return Failed(request.token, failure)
+        return Replied(request.token, result)
+
+    def _settle(
+        self, request: _Request, code: int, outcome: Replied | Failed, effects: list[Effect]
+    ) -> None:
+        if request.watcher is not None:
+            self._register(request, code)
+        if isinstance(outcome, Failed) and outcome.error.code == ErrorCode.SESSION_EXPIRED:
+            self.refused = True
+            effects += self._lose("the ensemble has expired the session")
+        effects.append(outcome)
+        if isinstance(request.op, CloseSession) and isinstance(outcome, Replied):
             self._phase = _Phase.OFFLINE
             effects += [Hangup("the session is closed"), *self._end_closed()]
 
