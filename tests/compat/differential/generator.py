@@ -61,6 +61,7 @@ T = TypeVar("T")
 
 REQUESTS_PER_SCRIPT: Final = 100
 CONNECTIONS_MAX: Final = 4
+_REQUEST_BYTES_MAX: Final = 1_048_575
 USERS: Final = ("alice:a", "bob:b")
 
 _ROOT: Final = s.ROOT
@@ -290,7 +291,13 @@ class Generator:
 
     def _garbage(self) -> None:
         name = self._pick(self._open)
-        garbage = (b"\xff\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\0", b"\0\0\0\4abcd")
+        garbage = (
+            b"\0\x10\0\0\0\0\0\x07\0\0\0\x04",
+            b"\xff\xff\xff\xff",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\0\0\0\0",
+            b"\0\0\0\4abcd",
+        )
         self._add(s.Garbage(name, self._pick((*garbage, b"ruok", b"\0\0\0\7" + bytes(7)))))
         self._open.remove(name)
 
@@ -311,6 +318,11 @@ class Generator:
 
     def _send(self) -> None:
         name = self._pick(self._open)
+        if self._chance(0.002):
+            # The longest request there may be; what is behind its record does not count.
+            body = REQUESTS[OpCode.EXISTS].write(Exists(_ROOT, False))
+            longest = s.Raw(OpCode.EXISTS, body.ljust(_REQUEST_BYTES_MAX - 8, b"\0"))
+            self._add(s.Send(name, (longest,)))
         self._add(s.Send(name, self._requests(name, 1 if self._chance(0.5) else 6)))
 
     # ---- requests --------------------------------------------------------------------------
