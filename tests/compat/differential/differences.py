@@ -373,7 +373,7 @@ INTENDED: tuple[Intended, ...] = (
     ),
     Intended(
         "multi-create2",
-        "create2 in a multi is answered with its Stat, as since 3.9.0, and create with the flags of "
+        "create2 in a multi is answered with its Stat, as since 3.9.0; create with the flags of "
         "a container without one, for it makes a persistent znode (sections 9, 12 and 25)",
         answers=_multi_create2,
     ),
