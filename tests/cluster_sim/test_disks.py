@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import pytest
 from tests.cluster_sim.worlds import World, later
 
-from zabd.cluster_sim.disks import (
+from zabd.cluster_sim.disk_image import (
     EVERYTHING_SURVIVES,
     NOTHING_SURVIVES,
     DiskImage,
-    Hurt,
-    SimDisk,
     Survival,
 )
+from zabd.cluster_sim.disks import Hurt, SimDisk
 from zabd.storage.disk import (
     Create,
     DiskOp,

@@ -10,7 +10,8 @@ from zabd.cluster_sim.trace import Trace, describe_bytes
 RUN = """
 import asyncio, random, sys
 from tests.cluster_sim.worlds import World, connect, later
-from zabd.cluster_sim.disks import DiskImage, SimDisk
+from zabd.cluster_sim.disk_image import DiskImage
+from zabd.cluster_sim.disks import SimDisk
 from zabd.storage.disk import Create, Sync, WriteAt
 
 world = World(int(sys.argv[1]))

@@ -12,7 +12,8 @@ from random import Random
 from typing import Final
 
 from zabd.cluster_sim.connections import Mark, describe_payload
-from zabd.cluster_sim.core_member import CoreMember, CoreProcess
+from zabd.cluster_sim.core_member import CoreMember
+from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.faults import Nemesis
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import Network

@@ -10,7 +10,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from zabd.cluster_sim.connections import End
-from zabd.cluster_sim.core_member import CoreMember, CoreProcess
+from zabd.cluster_sim.core_member import CoreMember
+from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.model.errors import StorageError
@@ -111,7 +112,8 @@ class ReplicaProcess(CoreProcess):
 
     # --- the replica -----------------------------------------------------------------------------
 
-    def _new_state(self) -> TreeBuilder:
+    def new_state(self) -> TreeBuilder:
+        """A tree, from a snapshot and what follows it."""
         return TreeBuilder()
 
     def _begin(self, state: RecoveredState) -> None:

@@ -7,24 +7,21 @@ an order or a prefix is one comparison (INVARIANTS_AND_BUGS 1.2 and 1.3).
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
-from zabd.cluster_sim.disks import DiskImage
+from zabd.cluster_sim.disk_image import DiskImage
+from zabd.cluster_sim.ghosts import DurableLog, Entry, History
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.model.ids import Epoch, LinkId, MemberId
 from zabd.model.zxid import Zxid
-from zabd.storage.epochs import EPOCHS, Epochs, decode_epochs
 from zabd.zab.config import RecoveredState
 from zabd.zab.effects import Append, Became, Phase
 from zabd.zab.log import (
     CHAIN_OFFSET,
     GENESIS,
-    GENESIS_CHAIN,
     HEADER_SIZE,
-    RECORD_MAGIC,
     Batch,
     LogPosition,
-    RecordError,
     follows,
     last_zxid,
     parse_header,
@@ -40,118 +37,6 @@ from zabd.zab.messages import (
     PeerState,
 )
 from zabd.zab.quorum import MajorityQuorum
-
-
-class Entry(NamedTuple):
-    """One batch of the ledger."""
-
-    first: Zxid
-    last: Zxid
-    chain: bytes
-
-
-class History:
-    """What a member has in memory: a committed base, and the ends of the batches after it."""
-
-    __slots__ = ("_ends", "base")
-
-    def __init__(self, base: LogPosition, batches: Sequence[Batch] = ()) -> None:
-        self.base = base
-        self._ends: dict[Zxid, bytes] = {batch.last: batch.position.chain for batch in batches}
-
-    @property
-    def last(self) -> LogPosition:
-        """Where it ends."""
-        if not self._ends:
-            return self.base
-        zxid = next(reversed(self._ends))
-        return LogPosition(zxid, self._ends[zxid])
-
-    def append(self, zxid: Zxid, chain: bytes) -> None:
-        """Take one batch more."""
-        self._ends[zxid] = chain
-
-    def truncate(self, zxid: Zxid) -> None:
-        """Drop what comes after `zxid`."""
-        while self._ends and next(reversed(self._ends)) > zxid:
-            self._ends.popitem()
-
-    def chain_at(self, zxid: Zxid) -> bytes | None:
-        """The chain value at a batch end after the base, or None."""
-        return self._ends.get(zxid)
-
-    def __contains__(self, position: object) -> bool:
-        assert isinstance(position, LogPosition)
-        if position.zxid <= self.base.zxid:
-            return True  # the base is committed, and what is committed is compared elsewhere
-        return self._ends.get(position.zxid) == position.chain
-
-
-class DurableLog:
-    """What a member's disk holds for certain, kept up from the completions of its syncs."""
-
-    __slots__ = ("_sound", "base", "image", "records")
-
-    def __init__(self, image: DiskImage) -> None:
-        self.image = image
-        self.base = GENESIS
-        self.records: dict[bytes, tuple[Zxid, bytes]] = {}  # chain: its last zxid, the one before
-        self._sound: set[bytes] = {GENESIS_CHAIN}  # chains whose whole past is durable
-        image.on_durable = self._synced
-
-    def _synced(self, _file: str, _offset: int, data: bytes) -> None:
-        start = data.find(RECORD_MAGIC)
-        while start >= 0:
-            try:
-                header = parse_header(data, start)
-            except RecordError:  # the magic within something else
-                start = data.find(RECORD_MAGIC, start + 1)
-                continue
-            end = start + HEADER_SIZE + header.length
-            if end <= len(data):
-                chain = data[start + CHAIN_OFFSET : start + HEADER_SIZE]
-                self.records[chain] = (last_zxid(header), header.previous)
-            start = data.find(RECORD_MAGIC, end)
-
-    def holds(self, position: LogPosition) -> bool:
-        """Whether the record that ends there, and every one before it, is durable."""
-        chain, walked = position.chain, []
-        if position.zxid <= self.base.zxid:
-            return True
-        while chain not in self._sound and chain != self.base.chain:
-            found = self.records.get(chain)
-            if found is None:
-                return False
-            walked.append(chain)
-            chain = found[1]
-        self._sound.update(walked)
-        return True
-
-    def truncate(self, zxid: Zxid) -> None:
-        """The member cut its log: what comes after is not there any more."""
-        for chain in [chain for chain, (last, _) in self.records.items() if last > zxid]:
-            del self.records[chain]
-            self._sound.discard(chain)
-
-    def restart_at(self, position: LogPosition) -> None:
-        """The member's state is now a snapshot that ends there."""
-        self.records.clear()
-        self._sound = {position.chain}
-        self.base = position
-
-    def adopt(self, found: RecoveredState) -> None:
-        """A restart found this; recovery hands out nothing that is not durable."""
-        self.restart_at(found.delivered)
-        before = found.delivered.chain
-        for batch in found.tail:
-            chain = batch.position.chain
-            self.records[chain] = (batch.last, before)
-            before = chain
-
-    def epochs(self) -> Epochs:
-        """The promises on the device."""
-        content = self.image.durable_content(EPOCHS)
-        return Epochs(0, 0) if content is None else decode_epochs(content)
 
 
 class Incarnation:
