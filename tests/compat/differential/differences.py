@@ -452,6 +452,11 @@ WITHOUT_RULE = {
     "reference that is a matter of luck, so no write is pipelined behind one",
     "multi-in-flight": "a multi that fails leaves everything as before (section 12); in the "
     "reference a create behind it may be numbered as if it had not failed; not pipelined",
+    "quota-in-flight": "quotas count what is in flight, the rest of a multi included, and every "
+    "quota above (sections 12 and 17), the reference what is applied, for the deepest one; so writes "
+    "under a quota come one by one, and quotas are neither nested nor written by hand",
+    "quota-shrink": "a setData that shrinks passes beyond a hard limit (section 17); the limits "
+    "are not lowered, so that usage never is beyond one",
     "harmful": "deleteContainer, createSession and opcodes that contradict their flags are refused "
     "(sections 4 and 9); the reference takes them, or dies of them, so they are not sent",
 }

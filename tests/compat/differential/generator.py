@@ -82,6 +82,19 @@ _RARE_PATHS: Final = (
     f"{_ROOT}-beside-",
     f"{_ROOT}/{'long' * 100}",
 )
+_QUOTA_ON: Final = f"{_ROOT}/q"
+_QUOTA: Final = f"/zookeeper/quota{_QUOTA_ON}"
+_COUNTED_PATHS: Final = (
+    *[f"{_QUOTA_ON}/{name}" for name in ("a", "b", "c", "a/x", "a/y", "s-")],
+    _QUOTA_ON,
+)
+_LIMITS: Final = (
+    b"count=3,bytes=10",
+    b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=4",
+    b"count=-1,bytes=-1=;byteHardLimit=9;countHardLimit=-1",
+    b"count=2,bytes=2=;byteHardLimit=300;countHardLimit=6",
+    b"count=-1,bytes=-1=;byteHardLimit=5000;countHardLimit=5",
+)
 _BAD_PATHS: Final = (
     "",
     "/",
@@ -183,14 +196,20 @@ class Generator:
         self._left = REQUESTS_PER_SCRIPT
         self._uses_acls = self._chance(0.5)
         self._uses_raw = self._chance(0.5)
+        self._has_quota = self._chance(0.2)
+        self._had_quota = self._has_quota
 
     def script(self) -> s.Script:
         """The script."""
         self._connect_new()
         if self._open:
             self._furnish(self._open[0])
+            if self._has_quota:
+                self._set_quota(self._open[0])
         while self._left > 0:
             self._step()
+        if self._has_quota and self._open:
+            self._add(s.Send(self._open[0], (GetData(f"{_QUOTA}/zookeeper_stats", False),)))
         return tuple(self._steps)
 
     # ---- steps -----------------------------------------------------------------------------
@@ -225,6 +244,27 @@ class Generator:
         creates = [Create(f"{_ROOT}/{each}", b"", self._acl(), 0) for each in names]
         if creates:
             self._add(s.Send(name, tuple(creates)))
+
+    def _set_quota(self, name: str) -> None:
+        """As clients do: first what may be, then what is.
+
+        The limits are never lowered: see `quota-in-flight` and `quota-shrink`.
+        """
+        nodes = {
+            _QUOTA_ON: b"",
+            f"/zookeeper/quota{_ROOT}": b"",
+            _QUOTA: b"",
+            f"{_QUOTA}/zookeeper_limits": self._pick(_LIMITS),
+            f"{_QUOTA}/zookeeper_stats": b"count=0,bytes=0",
+        }
+        for path, data in nodes.items():
+            self._add(s.Send(name, (Create(path, data, OPEN_ACL_UNSAFE, 0),)))
+
+    def _drop_quota(self, name: str) -> None:
+        """Once and for all: see `quota-in-flight`."""
+        self._has_quota = False
+        for kind in ("limits", "stats"):
+            self._add(s.Send(name, (Delete(f"{_QUOTA}/zookeeper_{kind}", -1),)))
 
     def _add(self, step: s.Step) -> None:
         self._steps.append(step)
@@ -278,7 +318,7 @@ class Generator:
     def _close(self) -> None:
         name = self._pick(self._open)
         before = self._requests(name, 3) if self._chance(0.3) else ()
-        if any(map(_leaves_much_in_flight, before)):
+        if any(map(self._leaves_much_in_flight, before)):
             before = ()
         behind = (Exists(self._path(), False),) if self._chance(0.2) else ()
         close = CloseSession() if self._chance(0.9) else s.Raw(OpCode.CLOSE_SESSION, b"more")
@@ -318,7 +358,9 @@ class Generator:
 
     def _send(self) -> None:
         name = self._pick(self._open)
-        if self._chance(0.002):
+        if self._has_quota and self._chance(0.01):
+            self._drop_quota(name)
+        elif self._chance(0.002):
             # The longest request there may be; what is behind its record does not count.
             body = REQUESTS[OpCode.EXISTS].write(Exists(_ROOT, False))
             longest = s.Raw(OpCode.EXISTS, body.ljust(_REQUEST_BYTES_MAX - 8, b"\0"))
@@ -335,7 +377,7 @@ class Generator:
             request = self._request(name)
             if not (in_flight and s.opcode_of(request) in WRITE_OPCODES):
                 requests.append(request)
-                in_flight = in_flight or _leaves_much_in_flight(request)
+                in_flight = in_flight or self._leaves_much_in_flight(request)
         return tuple(requests)
 
     def _request(self, name: str) -> s.Request:
@@ -345,6 +387,13 @@ class Generator:
         if self._chance(0.02):
             return s.Xid(self._pick((0, 1, 7, -3, -9, 2**31 - 1, -(2**31))), op)
         return op
+
+    def _leaves_much_in_flight(self, request: s.Request) -> bool:
+        """See `acl-in-flight`, `multi-in-flight` and `quota-in-flight`."""
+        opcode = s.opcode_of(request)
+        if self._has_quota:
+            return opcode in WRITE_OPCODES
+        return opcode in (OpCode.SET_ACL, OpCode.MULTI)
 
     def _op(self, name: str) -> Op:
         makers: tuple[tuple[int, Callable[[str], Op]], ...] = (
@@ -402,7 +451,8 @@ class Generator:
             lambda _: SetData(self._path(), self._pick(_DATA), self._version()),
             lambda _: Check(self._path(), self._version()),
         )
-        return Multi(tuple([self._pick(makers)(name) for _ in range(self._rng.randint(0, 5))]))
+        parts = 1 if self._has_quota else 5
+        return Multi(tuple([self._pick(makers)(name) for _ in range(self._rng.randint(0, parts))]))
 
     def _multi_read(self, _name: str) -> Op:
         kinds = (GetData, GetChildren)
@@ -413,6 +463,8 @@ class Generator:
 
     def _read(self, name: str, kind: Callable[[str, bool], Op]) -> Op:
         path = self._path() if self._chance(0.99) else "/zookeeper/config"
+        if self._had_quota and self._chance(0.2):
+            path = f"{_QUOTA}/zookeeper_stats"
         return kind(path, self._chance(0.5) and self._may_watch(name, path, "standard"))
 
     def _add_watch(self, name: str) -> Op:
@@ -482,6 +534,8 @@ class Generator:
     # ---- arguments -------------------------------------------------------------------------
 
     def _path(self) -> str:
+        if self._had_quota and self._chance(0.5):
+            return self._pick(_COUNTED_PATHS)
         draw = self._rng.random()
         if draw < 0.08:
             return self._pick(_BAD_PATHS)
@@ -568,11 +622,6 @@ _RECONFIGS: Final = (
     (None, "1", None, 0),
     (None, None, "server.1=127.0.0.1:1:2:participant;3", 7),
 )
-
-
-def _leaves_much_in_flight(request: s.Request) -> bool:
-    """See `acl-in-flight` and `multi-in-flight`."""
-    return s.opcode_of(request) in (OpCode.SET_ACL, OpCode.MULTI)
 
 
 def generate(seed: int, number: int) -> s.Script:

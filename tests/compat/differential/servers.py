@@ -22,6 +22,7 @@ NEVER_MS = 2_000_000_000
 JAVA_PROPERTIES = {
     "zookeeper.forceSync": "no",
     "zookeeper.extendedTypesEnabled": "true",
+    "zookeeper.enforceQuota": "true",
     "zookeeper.admin.enableServer": "false",
     "zookeeper.snapCount": "100000000",
     "zookeeper.preAllocSize": "4096",
@@ -30,6 +31,7 @@ JAVA_PROPERTIES = {
 ZABD_OPTIONS = {
     "maxClientCnxns": "0",
     "4lw.commands.whitelist": "*",
+    "enforceQuota": "true",
     "znode.container.checkIntervalMs": str(NEVER_MS),
 }
 

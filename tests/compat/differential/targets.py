@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from itertools import cycle
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from tests.replica.harness import Client, Ensemble
 
@@ -163,7 +163,8 @@ class ReplicaTarget:
     link_type = ReplicaLink
 
     def __init__(self, super_digest: str | None = None, voters: int = 1) -> None:
-        self._ensemble = Ensemble(voters, super_digest=super_digest)  # type: ignore[arg-type]
+        settings: dict[str, Any] = {"super_digest": super_digest, "enforce_quota": True}
+        self._ensemble = Ensemble(voters, **settings)
         self._members = cycle(sorted(self._ensemble.members))
 
     def dial(self) -> ReplicaLink:
