@@ -453,7 +453,7 @@ WITHOUT_RULE = {
     "multi-in-flight": "a multi that fails leaves everything as before (section 12); in the "
     "reference a create behind it may be numbered as if it had not failed; not pipelined",
     "quota-in-flight": "quotas count what is in flight, the rest of a multi included, and every "
-    "quota above (sections 12 and 17), the reference what is applied, for the deepest one; so writes "
+    "quota above (sections 12 and 17), the reference what is applied, for the deepest; so writes "
     "under a quota come one by one, and quotas are neither nested nor written by hand",
     "quota-shrink": "a setData that shrinks passes beyond a hard limit (section 17); the limits "
     "are not lowered, so that usage never is beyond one",
