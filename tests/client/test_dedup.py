@@ -1178,3 +1178,32 @@ def test_a_guarded_write_is_refused_once_the_lock_is_gone() -> None:
                     await ctx.verify()
 
     run(main)
+
+
+def test_nothing_is_left_in_the_client_when_all_calls_have_ended() -> None:
+    """A service makes millions of calls on one client: a hook that stays is a leak."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            first = asyncio.ensure_future(Dedup(one).run(KEY, returns(1, after=5)))
+            await asyncio.sleep(1)
+            for zk in (one, two):
+                with pytest.raises(AlreadyInProgressError):
+                    await Dedup(zk).run(KEY, returns(2), on_conflict="fail")
+                with pytest.raises(AcquireTimeoutError):
+                    await Dedup(zk).run(KEY, returns(2), acquire_timeout=1)
+            waiting = asyncio.ensure_future(Dedup(one).run(KEY, returns(2)))
+            await first
+            assert (await waiting).replayed
+            with pytest.raises(MissingOutcomeError):
+                async with Dedup(one).hold("b"):
+                    pass
+            assert (await Dedup(two).run("b", returns(2))).attempt == 2
+            await asyncio.sleep(1)
+            for zk in (one, two):
+                assert not zk._hooks
+                assert not zk._background
+                assert not len(zk._session.watches)
+
+    run(main)

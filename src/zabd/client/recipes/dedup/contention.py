@@ -91,12 +91,11 @@ class Contention:
         `deadline` is in the loop's time and holds in every state of the connection.
         """
         outcome = "error"
+        entered: Entered | None = None
         try:
             async with asyncio.timeout_at(deadline):
                 entered = await self._enter()
             outcome = "replay"
-            if isinstance(entered, Attempt):
-                self._in_front = False  # from here on it is the attempt that ends the flight
         except TimeoutError:
             outcome = "timeout"
             raise self._error(AcquireTimeoutError, "the key was not free in time") from None
@@ -106,9 +105,12 @@ class Contention:
                 raise self._error(kind, str(error)) from error
             raise
         finally:
-            if self._in_front:
-                self._in_front = False
-                self._request.client.spawn(self._undo(outcome))
+            # An attempt ends place and flight by itself; whoever was never in front has no znode.
+            if not isinstance(entered, Attempt):
+                if self._in_front:
+                    self._request.client.spawn(self._undo(outcome))
+                else:
+                    self._place.left(outcome)
         return entered
 
     async def _enter(self) -> Entered:
@@ -121,7 +123,6 @@ class Contention:
             raise self._error(AlreadyInProgressError, "another caller in this process works on it")
         while (record := await self._flight.join()) is not None:
             if self._request.settled_by(record):
-                self._place.left("replay")
                 return record
         self._in_front = True
         return None
