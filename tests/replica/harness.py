@@ -88,7 +88,7 @@ class Client:
 class Ensemble:
     """Members 1 to n; `settle` runs everything that can happen without time passing."""
 
-    def __init__(self, voters: int = 3, observers: int = 0, **settings: int) -> None:
+    def __init__(self, voters: int = 3, observers: int = 0, **settings: object) -> None:
         self.now_ms = 0
         self.clock = FixedClock()
         self.members: dict[MemberId, Replica] = {}
