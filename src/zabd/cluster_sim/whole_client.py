@@ -245,10 +245,10 @@ class DedupUser(Program):
 
 
 def programs(level: "WholeLevel") -> list[Program]:
-    """The programs of one run: some of each kind."""
+    """The programs of one run: some of each kind, and one at least that always has to write."""
     rng = level.schedule.stream("programs")
-    made: list[Program] = []
-    for number in range(1, rng.choice((2, 4, 6)) + 1):
+    made: list[Program] = [RegisterUser(level, "c1")]
+    for number in range(2, rng.choice((2, 4, 6)) + 1):
         kind = rng.choice((RegisterUser, RegisterUser, LockUser, DedupUser))
         made.append(kind(level, f"c{number}"))
     return made
