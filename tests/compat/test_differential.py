@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.compat.differential import script
@@ -203,3 +204,14 @@ def test_intended_differences_have_a_reason() -> None:
 
     assert all(len(reason) > 30 for reason in reasons.values())
     assert len(reasons) < 30
+
+
+def test_the_reference_lists_the_intended_differences() -> None:
+    """Who wonders whether a difference is meant looks there."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "differential.md"
+    rows = [f"| {rule.name} | {rule.reason} |" for rule in INTENDED]
+    rows += [f"| {name} | {reason} |" for name, reason in WITHOUT_RULE.items()]
+
+    table = page.read_text(encoding="utf-8").partition("| name | why |\n| --- | --- |\n")[2]
+
+    assert table.splitlines() == rows

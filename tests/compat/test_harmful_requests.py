@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
 import pytest
 from tests.compat.differential.answers import read_answers
-from tests.compat.differential.player import OPENING, Stage
+from tests.compat.differential.player import OPENING, Player, Stage
 from tests.compat.differential.script import ROOT, Connect, Raw, Request, Send
-from tests.compat.differential.targets import ReplicaTarget
+from tests.compat.differential.servers import zabd_server
+from tests.compat.differential.targets import ReplicaTarget, TcpTarget
 
 from zabd.model import (
     OPEN_ACL_UNSAFE,
+    Check,
     Create,
     CreateContainer,
     CreateTtl,
@@ -69,3 +75,42 @@ def test_the_same_in_a_multi(flags: int) -> None:
     [answer] = read_answers(heard.frames["a"], (multi,)).answers
     assert isinstance(answer.result, MultiResult)
     assert [part.code for part in answer.result.results] == [0, ErrorCode.BAD_ARGUMENTS]
+
+
+@contextmanager
+def playing(directory: Path) -> Iterator[Player]:
+    """A player on a member of its own, which is killed at the end."""
+    with (
+        zabd_server("super:none", directory / "data") as address,
+        closing(Stage(TcpTarget(*address), b"super:secret")) as stage,
+    ):
+        player = stage.player()
+        yield player
+        player.finish()
+
+
+@pytest.mark.ensemble
+def test_a_member_restarts_on_its_data_afterwards(tmp_path: Path) -> None:
+    """What was refused has left nothing in the log that a recovery could stumble over."""
+    check = Check(ROOT, -1)
+    harmful = [
+        *[ttl(flags) for flags in range(5)],
+        Multi((Create(PATH, b"", OPEN_ACL_UNSAFE, 0), ttl(0))),
+        Raw(OpCode.DELETE_CONTAINER, len(ROOT).to_bytes(4, "big") + ROOT.encode()),
+        Raw(OpCode.CREATE_SESSION, (10_000).to_bytes(4, "big")),
+        check,
+    ]
+    with playing(tmp_path) as player:
+        player.play(OPENING)
+        for number, request_ in enumerate(harmful):
+            player.play(Connect(f"c{number}"))
+            heard = player.play(Send(f"c{number}", (request_,)))
+            [answer] = read_answers(heard.frames[f"c{number}"], (request_,)).answers
+            assert bool(answer.error) != (request_ is check or isinstance(request_, Multi))
+
+    with playing(tmp_path) as player:
+        player.play(Connect("a"))
+        exists = (Exists(PATH, False), Exists(ROOT, False))
+        heard = player.play(Send("a", exists))
+        answers = read_answers(heard.frames["a"], exists).answers
+        assert [each.error for each in answers] == [ErrorCode.NO_NODE, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 from tests.compat.differential import script as s
 from tests.compat.differential.differences import INTENDED, WITHOUT_RULE
@@ -36,7 +36,11 @@ def main() -> int:
     with ExitStack() as stack:
         several = "ensemble" in (options.reference, options.target)
         left, right = [
-            Stage(_target(name, stack), SUPER_PASSWORD.encode(), hangs_up_first=several)
+            stack.enter_context(
+                closing(
+                    Stage(_target(name, stack), SUPER_PASSWORD.encode(), hangs_up_first=several)
+                )
+            )
             for name in (options.reference, options.target)
         ]
         only_left_logs_checks = options.reference == "java" != options.target

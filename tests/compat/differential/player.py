@@ -86,6 +86,10 @@ class Stage:
         self.control.wait(2)
         assert len(self.control.frames) == 2, "the server lets nobody in"
 
+    def close(self) -> None:
+        """Nothing more is going to be played."""
+        self.control.hang_up()
+
     def player(self) -> Player:
         """A player with a root that no script has used before."""
         self.scripts_played += 1

@@ -62,21 +62,16 @@ def java_server(super_digest: str) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def zabd_server(super_digest: str) -> Iterator[tuple[str, int]]:
-    """Address and port of a zabd; it is stopped, and its data removed, at the end."""
+def zabd_server(super_digest: str, data: Path | None = None) -> Iterator[tuple[str, int]]:
+    """Address and port of a zabd; it is killed, and its data removed unless it is `data`."""
     keys = ZABD_OPTIONS | {"DigestAuthenticationProvider.superDigest": super_digest}
     options = [word for name, value in keys.items() for word in (f"--{name}", value)]
 
     def command(directory: Path, port: int) -> list[str]:
         where = ["--clientPort", str(port), "--clientPortAddress", "127.0.0.1"]
-        data = ["--dataDir", str(directory / "data")]
-        return [
-            str(Path(sys.executable).with_name("zabd")),
-            "--standalone",
-            *where,
-            *data,
-            *options,
-        ]
+        where += ["--dataDir", str(data or directory / "data")]
+        zabd = str(Path(sys.executable).with_name("zabd"))
+        return [zabd, "--standalone", *where, *options]
 
     with _server(command) as address:
         yield address
