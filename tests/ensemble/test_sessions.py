@@ -84,7 +84,7 @@ def test_a_short_session_is_kept_to_its_timeout(tmp_path: Path) -> None:
         silent = seconds_until_gone(ensemble.hosts, process)
 
     assert granted_ms == 2_000
-    assert 1.9 <= silent <= 3.0
+    assert 1.9 <= silent <= 3.5
 
 
 class Relay:
@@ -177,7 +177,7 @@ def test_our_client_pings_after_a_third_of_its_timeout(ensemble: Ensemble) -> No
         relay.close()
         return ping
 
-    assert 1.9 <= asyncio.run(measure()) <= 2.4
+    assert 1.9 <= asyncio.run(measure()) <= 2.9
 
 
 def test_our_client_leaves_a_silent_server_and_keeps_its_session(ensemble: Ensemble) -> None:
@@ -206,7 +206,7 @@ def test_our_client_leaves_a_silent_server_and_keeps_its_session(ensemble: Ensem
         return left_at - silent_since, same, there, bool(other.sent_at)
 
     seconds, same_session, ephemeral_there, elsewhere = asyncio.run(measure())
-    assert 3.8 <= seconds <= 4.5
+    assert 3.8 <= seconds <= 4.9
     assert same_session
     assert ephemeral_there
     assert elsewhere

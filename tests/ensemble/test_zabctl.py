@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.ensemble.harness import kazoo, serving, wait_until
 
+from zabd.cli.ctl import cli
 from zabd.cli.members import Ensemble, clean_environment
 from zabd.cli.output import ExitStatus
 
@@ -33,7 +35,26 @@ class Script:
     def run(
         self, *arguments: str, data: bytes | None = None, status: int = 0
     ) -> subprocess.CompletedProcess[bytes]:
-        ended = subprocess.run(
+        """Run a command to its end; in this process, to save a start, unless it starts others."""
+        in_process = arguments[0] not in {"lock", "dedup"}
+        ended = self._here(arguments, data) if in_process else self._there(arguments, data)
+        assert ended.returncode == status, ended.stdout + ended.stderr
+        assert b"Traceback" not in ended.stderr
+        return ended
+
+    def _here(
+        self, arguments: Sequence[str], data: bytes | None
+    ) -> subprocess.CompletedProcess[bytes]:
+        result = CliRunner(env=self.environment).invoke(cli, list(arguments), input=data)
+        assert isinstance(result.exception, SystemExit | None), result.exception
+        return subprocess.CompletedProcess(
+            arguments, result.exit_code, result.stdout_bytes, result.stderr_bytes
+        )
+
+    def _there(
+        self, arguments: Sequence[str], data: bytes | None
+    ) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
             [*ZABCTL, *arguments],
             input=data,
             capture_output=True,
@@ -41,9 +62,6 @@ class Script:
             timeout=PATIENCE_S,
             check=False,
         )
-        assert ended.returncode == status, ended.stdout + ended.stderr
-        assert b"Traceback" not in ended.stderr
-        return ended
 
     def output(self, *arguments: str, data: bytes | None = None, status: int = 0) -> str:
         return self.run(*arguments, data=data, status=status).stdout.decode()
@@ -228,7 +246,7 @@ def test_a_command_ends_with_the_session(alone: Ensemble) -> None:
 
     assert state_of(pid) == ""
     assert status == ExitStatus.TRY_AGAIN
-    assert ended_after < 2.2
+    assert ended_after < 2.5
 
 
 def test_a_key_is_executed_once_and_replayed_after_that(
@@ -276,14 +294,18 @@ def test_a_failure_frees_the_key_and_a_kill_leaves_it_in_doubt(script: Script, p
     script.run(*base, "f", "--", "true", status=4)
 
 
-def test_two_hosts_do_not_run_one_key_at_once(script: Script, place: str) -> None:
+def test_two_hosts_do_not_run_one_key_at_once(script: Script, place: str, tmp_path: Path) -> None:
     """The second waits and replays, or is told to come back."""
     base = ("dedup", "--base", place)
-    with script.start(*base, "k", "--", "sh", "-c", "echo in; sleep 1") as first:
+    go = tmp_path / "go"
+    until_told = ("sh", "-c", f"echo in; until [ -e {go} ]; do sleep 0.05; done")
+    with script.start(*base, "k", "--", *until_told) as first:
         assert first.stdout is not None
         first.stdout.readline()
         script.run(*base, "--no-wait", "k", "--", "true", status=ExitStatus.TRY_AGAIN)
-        assert script.output(*base, "k", "--", "echo", "mine") == "in\n"
+        with script.start(*base, "k", "--", "echo", "mine") as second:
+            go.touch()
+            assert second.communicate(timeout=PATIENCE_S)[0] == b"in\n"
         assert first.wait(PATIENCE_S) == 0
 
 
