@@ -261,3 +261,28 @@ def test_no_key_is_both_known_and_ignored() -> None:
 def test_a_member_is_written_as_it_is_read(spec: str) -> None:
     """/zookeeper/config can be pasted back into a file."""
     assert parse_member(Setting("server.7", spec, "here")).line() == f"server.7={spec}"
+
+
+def test_who_enforces_authentication_says_of_what_scheme() -> None:
+    """A member that would serve nobody, or everybody, does not start."""
+    config, notices = load("enforce.auth.enabled=true\nenforce.auth.schemes=digest")
+    assert (config.auth_enforced, config.auth_schemes, notices) == (True, ("digest",), ())
+
+    with pytest.raises(ConfigError, match=r"enforce\.auth\.schemes"):
+        load("enforce.auth.enabled=true")
+    with pytest.raises(ConfigError, match="digest"):
+        load("enforce.auth.schemes=ip")
+
+
+def test_digest_algorithms_have_javas_names() -> None:
+    """And mean hashlib's, whatever their case."""
+    assert load("DigestAuthenticationProvider.digestAlg=sha3-256")[0].digest_algorithm == "sha3_256"
+    with pytest.raises(ConfigError, match="SHA-256"):
+        load("DigestAuthenticationProvider.digestAlg=MD5")
+
+
+@pytest.mark.parametrize(("voters", "share"), [(1, 1000), (2, 1000), (3, 500), (5, 250)])
+def test_outstanding_requests_are_shared_out(voters: int, share: int) -> None:
+    """The leader has the requests of all followers in progress at once."""
+    config, _ = load(ensemble=voters, member_id=1)
+    assert config.outstanding_share == share

@@ -19,6 +19,8 @@ DERIVED = {
     "words": "every word that changes nothing",
     "peer_type": "as `server.N` says",
     "super_digest": "nobody",
+    "digest_algorithm": "SHA1",
+    "auth_schemes": "none",
     "connections_max": "what descriptors allow",
 }
 

@@ -20,31 +20,30 @@ from typing import TYPE_CHECKING
 
 from zabd.model.acl import Perms
 from zabd.model.errors import (
-    AuthFailedError,
     ErrorCode,
     KeeperError,
     MarshallingError,
     RemoteProtocolError,
 )
 from zabd.model.ids import format_session
-from zabd.model.ops import Auth, Create, Create2, CreateMode, Multi, OpCode, Sync
+from zabd.model.ops import Create, Create2, CreateMode, Multi, OpCode, Sync
 from zabd.model.results import SyncResult
 from zabd.model.session import ConnectRequest
 from zabd.model.watch_events import KeeperState, WatchEvent
 from zabd.replica import messages
+from zabd.replica.authentication import may_ask, takes_credentials
 from zabd.replica.connection import Connection, ConnectionState, Pending
 from zabd.replica.effects import (
     AnswerWord,
     CloseConnection,
-    PauseReading,
     ReportDrained,
-    ResumeReading,
     Write,
 )
 from zabd.replica.handshake import Handshake
 from zabd.replica.messages import Answer, AnswerKind, Intent
 from zabd.replica.reads import READS
 from zabd.replica.stats import ClientStats
+from zabd.replica.throttle import Throttle
 from zabd.replica.watch_requests import WATCH_REQUESTS
 from zabd.replica.writes import write_reply
 from zabd.wire import replies
@@ -52,7 +51,7 @@ from zabd.wire.connection import FourLetterWord, ServerConnection
 from zabd.wire.frames import FrameError
 from zabd.wire.replies import NO_ZXID
 from zabd.wire.requests import PING_XID, decode_as, decode_header, decode_op
-from zabd.znode_tree.permissions import allowed, authenticate
+from zabd.znode_tree.permissions import allowed
 from zabd.znode_tree.watches import WatchTable
 
 if TYPE_CHECKING:
@@ -112,6 +111,8 @@ class Clients:
         self.intents: list[Intent] = []
         self.effects: list[Effect] = []
         self.stats = ClientStats()
+        self.throttle = Throttle(config, self.stats)
+        self._guarded = bool(config.enforced_auth) or config.large_request_threshold >= 0
         self._dirty: list[Connection] = []
         self._in_flight: dict[messages.RequestId, tuple[Connection, Pending]] = {}
         # A process that starts again must not take answers meant for its previous life.
@@ -288,6 +289,7 @@ class Clients:
     def take_effects(self) -> list[Effect]:
         """One write per connection with output, and what else the host must do."""
         effects, self.effects = self.effects, []
+        effects += self.throttle.resume()
         if not self._dirty:
             return effects
         writes: list[Effect] = []
@@ -318,11 +320,18 @@ class Clients:
         connection.session_id = session_id
         self._touched[session_id] = now_ms
 
+    def take_early(self, connection: Connection) -> list[bytes]:
+        """The requests that came before the connection had its session."""
+        early, connection.early = connection.early, []
+        for frame in early:
+            self.throttle.count_out(connection, len(frame))
+        return early
+
     def request(self, connection: Connection, frame: bytes) -> None:
         """Take one request, in its order."""
         if connection.state is ConnectionState.OPENING:
             connection.early.append(frame)
-            self._throttle(connection, len(connection.early))
+            self._count_in(connection, frame, len(connection.early))
             return
         try:
             xid, opcode = decode_header(frame)
@@ -330,6 +339,8 @@ class Clients:
             self.cut(connection)
             return
         connection.last_opcode, connection.last_xid = opcode, xid
+        if self._guarded and self._is_refused(connection, xid, opcode, frame):
+            return
         if opcode in FORWARDED_OPCODES:
             # Both are rare, and asking costs less than a call.
             if (self.read_only or connection.local) and self._settled_here(
@@ -345,6 +356,17 @@ class Clients:
             self._enqueue(connection, Pending(xid, opcode, frame, self._now_ms))
         else:
             self.output(connection, self._answer_here(connection, xid, opcode, frame))
+
+    def _is_refused(self, connection: Connection, xid: int, opcode: int, frame: bytes) -> bool:
+        """Whether this ends the connection, by what an operator has switched on."""
+        schemes = self._config.enforced_auth
+        if schemes and not may_ask(connection, opcode, schemes):
+            refusal = ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH
+            self.output(connection, replies.reply(xid, 0, refusal))
+        elif self.throttle.admits(len(frame)):
+            return False
+        self.cut(connection)
+        return True
 
     def _settled_here(self, connection: Connection, xid: int, opcode: int, frame: bytes) -> bool:
         """Whether the request of a local session, or of any without a quorum, is answered here."""
@@ -417,27 +439,12 @@ class Clients:
 
     def _enqueue(self, connection: Connection, pending: Pending) -> None:
         connection.queue.append(pending)
-        connection.queued_bytes += len(pending.frame)
-        self.stats.outstanding += 1
-        self._throttle(connection, len(connection.queue))
+        self._count_in(connection, pending.frame, len(connection.queue))
 
-    def _throttle(self, connection: Connection, waiting: int) -> None:
-        full = (
-            waiting >= self._config.outstanding_max
-            or connection.queued_bytes >= self._config.outstanding_bytes_max
-        )
-        if full and not connection.paused:
-            connection.paused = True
-            self.effects.append(PauseReading(connection.connection_id))
-
-    def _unthrottle(self, connection: Connection) -> None:
-        if (
-            connection.paused
-            and len(connection.queue) * 2 <= self._config.outstanding_max
-            and connection.queued_bytes * 2 <= self._config.outstanding_bytes_max
-        ):
-            connection.paused = False
-            self.effects.append(ResumeReading(connection.connection_id))
+    def _count_in(self, connection: Connection, frame: bytes, waiting: int) -> None:
+        pause = self.throttle.count_in(connection, len(frame), waiting)
+        if pause is not None:
+            self.effects.append(pause)
 
     def _confirmed(self, connection: Connection, pending: Pending, zxid: int) -> None:
         """The leader answered a sync; but with a slow disk its word may be ahead of our tree."""
@@ -457,6 +464,7 @@ class Clients:
         self._drain(connection)
         if connection.held:
             self._ask_held(connection)
+            self._drain(connection)  # what has waited too long has its answer now
 
     def _drain(self, connection: Connection) -> None:
         """Answer from the head of the queue whatever can be answered (C1, C2)."""
@@ -467,19 +475,27 @@ class Clients:
             if reply is None:
                 if pending.opcode in FORWARDED_OPCODES:
                     break
-                reply = self._answer_here(connection, pending.xid, pending.opcode, pending.frame)
+                if self.throttle.is_overdue(pending, self._now_ms):
+                    reply = replies.reply(pending.xid, self.tree.zxid, ErrorCode.THROTTLED_OP)
+                else:
+                    reply = self._answer_here(
+                        connection, pending.xid, pending.opcode, pending.frame
+                    )
             queue.popleft()
             self.output(connection, reply)
             self._settle(connection, pending)
             if pending.opcode == OpCode.CLOSE_SESSION:
                 self._close_own(connection)
                 return
-        self._unthrottle(connection)
 
     def _ask_held(self, connection: Connection) -> None:
         """Hand on what waited for a sync, up to the first write behind the next sync."""
         for pending in connection.queue:
             if pending.opcode not in FORWARDED_OPCODES or pending.request_id is not None:
+                continue
+            if self.throttle.is_overdue(pending, self._now_ms):
+                pending.reply = replies.reply(pending.xid, self.tree.zxid, ErrorCode.THROTTLED_OP)
+                connection.held -= 1
                 continue
             is_sync = pending.opcode == OpCode.SYNC
             if connection.syncs_pending and not is_sync:
@@ -490,27 +506,16 @@ class Clients:
 
     def _settle(self, connection: Connection, pending: Pending) -> None:
         latency_ms = self._now_ms - pending.since_ms
-        connection.queued_bytes -= len(pending.frame)
-        self.stats.outstanding -= 1
+        self.throttle.count_out(connection, len(pending.frame))
         self.stats.note_latency(latency_ms)
         connection.latency_total_ms += latency_ms
         connection.latency_max_ms = max(connection.latency_max_ms, latency_ms)
 
     def _authenticate(self, connection: Connection, xid: int, frame: bytes) -> None:
-        try:
-            _, scheme, credentials = decode_as(Auth, frame)
-            gained = authenticate(
-                scheme,
-                credentials,
-                address=connection.host,
-                super_digest=self._config.super_digest,
-            )
-        except (MarshallingError, AuthFailedError):
+        if not takes_credentials(connection, frame, self._config):
             self.output(connection, replies.reply(xid, 0, ErrorCode.AUTH_FAILED))
             self.cut(connection)
             return
-        known = connection.identities
-        connection.identities = known + tuple(i for i in gained if i not in known)
         reply = replies.reply(xid, 0)
         if connection.queue:
             pending = Pending(xid, OpCode.AUTH, frame, self._now_ms)
@@ -556,9 +561,11 @@ class Clients:
 
     def _forget(self, connection: Connection) -> None:
         connection.state = ConnectionState.CLOSED
-        self.stats.outstanding -= len(connection.queue)
+        for pending in connection.queue:
+            self.throttle.count_out(connection, len(pending.frame))
         connection.queue.clear()
-        connection.early.clear()
+        self.take_early(connection)
+        self.throttle.forget(connection)
         self.watches.remove_watcher(connection)
         self.connections.pop(connection.connection_id, None)
         if self.by_session.get(connection.session_id) is connection:

@@ -38,7 +38,10 @@ class ReplicaConfig:
     `request_bytes_max` bounds a client's request frame (jute.maxbuffer). `snapshot_every_txns`
     and `snapshot_every_bytes` say when the next snapshot is due, whichever comes first. Every
     `container_check_ms` the leader looks for containers and znodes whose time is over; a container
-    that was never used goes after `container_unused_ms_max` (0: never).
+    that was never used goes after `container_unused_ms_max` (0: never). `outstanding_max` is for
+    one connection, `outstanding_global_max` for all. `large_request_threshold` is -1 where large
+    requests are not counted, `throttled_op_wait_ms` 0 where requests may wait as long as they must.
+    Where `enforced_auth` has schemes, only who has an identity of one of them is served.
     """
 
     ensemble: EnsembleConfig
@@ -59,6 +62,12 @@ class ReplicaConfig:
     enforce_quota: bool = False
     outstanding_max: int = OUTSTANDING_MAX
     outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX
+    outstanding_global_max: int = OUTSTANDING_MAX
+    large_request_threshold: int = -1
+    large_request_bytes_max: int = 100 * 1024 * 1024
+    throttled_op_wait_ms: int = 0
+    enforced_auth: tuple[str, ...] = ()
+    digest_algorithm: str = "sha1"
     config_text: str = ""
 
     def clamp_timeout(self, requested_ms: int) -> int:

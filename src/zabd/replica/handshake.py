@@ -98,8 +98,7 @@ class Handshake:
             read_only=clients.read_only if connection.answers_with_read_only else None,
         )
         clients.output(connection, replies.encode_connect_response(response))
-        early, connection.early = connection.early, []
-        for frame in early:
+        for frame in clients.take_early(connection):
             if connection.state is ConnectionState.OPEN:
                 clients.request(connection, frame)
 

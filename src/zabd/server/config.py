@@ -40,7 +40,10 @@ class ServerConfig:
     snapshot_txns: int = 100_000
     snapshots_kept: int = 3
     standalone_enabled: bool = True
-    outstanding_max: int = 1_000
+    outstanding_max: int = 1_000  # of the whole ensemble; a member's share is `outstanding_share`
+    large_request_threshold: int = -1
+    large_request_bytes_max: int = 104_857_600
+    throttled_op_wait_ms: int = 0
     quorum_on_all_addresses: bool = False
     new_cluster: bool = False
     read_only_enabled: bool = False
@@ -50,6 +53,9 @@ class ServerConfig:
     enforce_quota: bool = False
     skip_acl: bool = False
     super_digest: str | None = None
+    digest_algorithm: str = "sha1"
+    auth_enforced: bool = False
+    auth_schemes: tuple[str, ...] = ()
     container_check_ms: int = 60_000
     containers_per_minute_max: int = 10_000
     container_unused_ms_max: int = 300_000
@@ -73,6 +79,12 @@ class ServerConfig:
     def standalone(self) -> bool:
         """Whether this member is the whole ensemble: it needs no ports for peers."""
         return len(self.members) == 1
+
+    @property
+    def outstanding_share(self) -> int:
+        """Requests in progress here: what all followers pass on comes together at the leader."""
+        voters = len(self.voters)
+        return max(1, self.outstanding_max // (voters - 1)) if voters > 2 else self.outstanding_max  # noqa: PLR2004
 
     def membership(self) -> str:
         """The configuration text of /zookeeper/config and of the word `conf`."""

@@ -94,6 +94,35 @@ def _words(text: str) -> tuple[str, ...] | None:
     return words
 
 
+# Java's names and hashlib's.
+DIGEST_ALGORITHMS: dict[str, str] = {
+    "SHA1": "sha1",
+    "SHA-224": "sha224",
+    "SHA-256": "sha256",
+    "SHA-384": "sha384",
+    "SHA-512": "sha512",
+    "SHA3-224": "sha3_224",
+    "SHA3-256": "sha3_256",
+    "SHA3-384": "sha3_384",
+    "SHA3-512": "sha3_512",
+}
+
+
+def _digest_algorithm(text: str) -> str:
+    try:
+        return DIGEST_ALGORITHMS["SHA1" if text.upper() == "SHA-1" else text.upper()]
+    except KeyError:
+        raise ValueError(text) from None
+
+
+def _auth_schemes(text: str) -> tuple[str, ...]:
+    """An address is no proof of anybody, and other schemes are not offered yet."""
+    schemes = tuple(scheme.strip() for scheme in text.split(","))
+    if set(schemes) != {"digest"}:
+        raise ValueError(text)
+    return ("digest",)
+
+
 def _peer_type(text: str) -> str:
     if text.lower() not in {"participant", "observer"}:
         raise ValueError(text)
@@ -128,6 +157,11 @@ KEYS: tuple[Key, ...] = (
     _count("autopurge.snapRetainCount", "snapshots_kept", 3, "snapshots kept", 1_000),
     _switch("standaloneEnabled", "standalone_enabled", "whether a member may be alone"),
     _count("globalOutstandingLimit", "outstanding_max", 1, "requests in progress", 1_000_000),
+    _count(
+        "largeRequestThreshold", "large_request_threshold", -1, "bytes of a large one; -1: none"
+    ),
+    _count("largeRequestMaxBytes", "large_request_bytes_max", 1, "large requests in progress"),
+    _count("throttledOpWaitTime", "throttled_op_wait_ms", 0, "ms before -127; 0: no such limit"),
     Key("peerType", "peer_type", _peer_type, "participant or observer", "the role of this member"),
     _switch("quorumListenOnAllIPs", "quorum_on_all_addresses", "peer ports on every address"),
     _switch("readonlymode.enabled", "read_only_enabled", "serve reads without a quorum"),
@@ -144,6 +178,21 @@ KEYS: tuple[Key, ...] = (
         _text,
         "user:base64(sha1(user:password))",
         "who may do everything",
+    ),
+    Key(
+        "DigestAuthenticationProvider.digestAlg",
+        "digest_algorithm",
+        _digest_algorithm,
+        "one of " + ", ".join(DIGEST_ALGORITHMS),
+        "how passwords are hashed, alike on all members",
+    ),
+    _switch("enforce.auth.enabled", "auth_enforced", "serve only who has shown an identity"),
+    Key(
+        "enforce.auth.schemes",
+        "auth_schemes",
+        _auth_schemes,
+        "digest",
+        "the schemes of which one is asked for",
     ),
     _count("znode.container.checkIntervalMs", "container_check_ms", 100, "between two checks"),
     _count("znode.container.maxPerMinute", "containers_per_minute_max", 1, "removed a minute"),
@@ -168,7 +217,6 @@ IGNORED: dict[str, str] = {
     "cnxTimeout": "connecting to a peer is bounded by the tick",
     "connectToLearnerMasterLimit": "initLimit bounds it",
     "digest.enabled": _ALWAYS,
-    "DigestAuthenticationProvider.digestAlg": _LATER,
     "electionAlg": "there is one election algorithm",
     "electionPortBindRetry": "a busy port is an error at once",
     "fastleader.maxNotificationInterval": "the tick decides it",
@@ -202,17 +250,14 @@ IGNORED_FAMILIES: tuple[tuple[str, str], ...] = (
     ("authProvider", _LATER),
     ("commitProcessor.", _JAVA),
     ("connection", "connections are bounded by maxClientCnxns and maxCnxns"),
-    ("enforce.auth.", _LATER),
     ("jute.", "jute.maxbuffer alone is understood"),
     ("kerberos.", _LATER),
-    ("large", "requests are bounded by jute.maxbuffer and globalOutstandingLimit"),
     ("metricsProvider.", _LATER),
     ("netty.", _JAVA),
     ("nio.", _JAVA),
     ("quorum.auth.", _LATER),
     ("quorum.cnxn.", _JAVA),
     ("ssl.", _TLS),
-    ("throttled", "outstanding requests are bounded by globalOutstandingLimit"),
     ("X509AuthenticationProvider.", _TLS),
     ("zookeeper.", _JAVA),
 )

@@ -92,6 +92,7 @@ class _Resolution:
         members = tuple(me if member.id == member_id else member for member in members)
         self._check_peer_type(me, values.pop("peer_type", None))
         self._complete(values)
+        self._check_auth(values)
         values.setdefault("data_dir", f"./zabd-data/{member_id}")
         config = ServerConfig(
             member_id=member_id,
@@ -251,6 +252,11 @@ class _Resolution:
             )
         if values.get("backlog") == -1:
             del values["backlog"]
+
+    def _check_auth(self, values: dict[str, Any]) -> None:
+        if values.get("auth_enforced") and not values.get("auth_schemes"):
+            switch = self._settings["enforce.auth.enabled"]
+            raise switch.refuse("false, where no enforce.auth.schemes says what is asked for")
 
     def _check_voters(self, config: ServerConfig) -> None:
         count = len(config.voters)

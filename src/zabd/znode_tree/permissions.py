@@ -23,6 +23,9 @@ ACL_ENTRIES_MAX: Final = 1000
 ACL_CHARS_MAX: Final = 1 << 16
 """All ids of one ACL together."""
 
+CREDENTIALS_BYTES_MAX: Final = 4096
+"""A user and a password: what is stored of them goes along with every write."""
+
 _ADDRESSES_CACHED_MAX: Final = 4096
 _BITS_DIGITS_MAX: Final = 3
 _ADDRESS_CHARS_MAX: Final = 64  # the longest IPv6 address has 45, and there may be bits or a zone
@@ -109,26 +112,34 @@ def visible_acl(acl: tuple[Acl, ...], identities: Identities) -> tuple[Acl, ...]
 
 
 def authenticate(
-    scheme: str, auth: bytes, *, address: str, super_digest: str | None = None
+    scheme: str,
+    auth: bytes,
+    *,
+    address: str,
+    super_digest: str | None = None,
+    algorithm: str = "sha1",
 ) -> tuple[Identity, ...]:
     """The identities that an auth packet adds to a connection from `address`.
 
-    `super_digest` is the configured digest id whose owner may do everything. Raises AuthFailedError
-    for a scheme that takes no packet.
+    `super_digest` is the configured digest id whose owner may do everything; `algorithm`, by its
+    name in hashlib, is the same on all members. Raises AuthFailedError for a scheme that takes no
+    packet, and for credentials beyond the limit.
     """
     if scheme == "ip":
         return (Identity("ip", address),)
     if scheme != "digest":
         raise AuthFailedError(f"the scheme {scheme[:200]!r} takes no credentials")
-    id = _digest_id(auth)
+    if len(auth) > CREDENTIALS_BYTES_MAX:
+        raise AuthFailedError(f"credentials have at most {CREDENTIALS_BYTES_MAX} bytes")
+    id = _digest_id(auth, algorithm)
     mine = Identity("digest", id)
     return (mine, Identity(SUPER, "")) if id == super_digest else (mine,)
 
 
-def _digest_id(auth: bytes) -> str:
+def _digest_id(auth: bytes, algorithm: str) -> str:
     # Unlike make_digest_id: text without a colon is a user with no password at all.
     text = auth.decode("utf-8", "replace")
-    digest = hashlib.sha1(text.encode()).digest()  # noqa: S324 - the scheme prescribes it
+    digest = hashlib.new(algorithm, text.encode()).digest()
     return f"{text.partition(':')[0]}:{base64.b64encode(digest).decode()}"
 
 

@@ -1,0 +1,51 @@
+"""Who is at the other end of a connection: the auth packets it sends, and who is served at all.
+
+What a connection has shown is its own and never the session's; nothing is taken from it until it
+ends (CLIENT_PROTOCOL section 11).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zabd.model.errors import AuthFailedError, MarshallingError
+from zabd.model.ops import Auth, OpCode
+from zabd.wire.requests import decode_as
+from zabd.znode_tree.permissions import authenticate
+
+if TYPE_CHECKING:
+    from zabd.replica.config import ReplicaConfig
+    from zabd.replica.connection import Connection
+
+IDENTITIES_MAX = 64
+"""Identities of one connection: every write carries them to the leader."""
+
+_AUTH_OPCODES = frozenset((OpCode.AUTH, OpCode.SASL))
+
+
+def takes_credentials(connection: Connection, frame: bytes, config: ReplicaConfig) -> bool:
+    """Whether the auth packet is accepted; the connection then has what it proves."""
+    try:
+        _, scheme, credentials = decode_as(Auth, frame)
+        gained = authenticate(
+            scheme,
+            credentials,
+            address=connection.host,
+            super_digest=config.super_digest,
+            algorithm=config.digest_algorithm,
+        )
+    except (MarshallingError, AuthFailedError):
+        return False
+    known = connection.identities
+    new = tuple(identity for identity in gained if identity not in known)
+    if len(known) + len(new) > IDENTITIES_MAX:
+        return False
+    connection.identities = known + new
+    return True
+
+
+def may_ask(connection: Connection, opcode: int, schemes: tuple[str, ...]) -> bool:
+    """Whether the connection has shown an identity of one of `schemes`, or is about to."""
+    return opcode in _AUTH_OPCODES or any(
+        identity.scheme in schemes for identity in connection.identities
+    )

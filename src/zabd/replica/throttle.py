@@ -1,0 +1,116 @@
+"""Throttle: how much may be in progress, and who has to wait for it.
+
+Nobody is refused for being many: a member stops reading from a connection and goes on later, so
+that a client only sees that it takes longer. What an operator may switch on besides, large requests
+and requests that have waited too long, is refused (CLIENT_PROTOCOL section 19).
+
+Invariants
+    H1  A connection is read as long as at most one request of it is in progress, however many there
+        are of others: who waits for each answer never waits for somebody else's pipeline.
+    H2  What is counted in is counted out: an idle member counts nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zabd.model.ops import OpCode
+from zabd.replica.effects import PauseReading, ResumeReading
+
+if TYPE_CHECKING:
+    from zabd.replica.config import ReplicaConfig
+    from zabd.replica.connection import Connection, Pending
+    from zabd.replica.effects import Effect
+    from zabd.replica.stats import ClientStats
+
+OUTSTANDING_BYTES_MAX = 128 * 1024 * 1024
+"""Bytes of unanswered requests of all connections before pipelines are not read any more: sixteen
+connections' worth."""
+
+_NEVER_OVERDUE = frozenset((OpCode.PING, OpCode.CREATE_SESSION, OpCode.CLOSE_SESSION))
+
+
+class Throttle:
+    """The requests in progress of all connections of one member; `stats.outstanding` is ours."""
+
+    def __init__(self, config: ReplicaConfig, stats: ClientStats) -> None:
+        self._config = config
+        self._stats = stats
+        self._paused: dict[Connection, None] = {}
+        self._bytes = 0
+        self._large_bytes = 0
+
+    def admits(self, size_bytes: int) -> bool:
+        """Whether a request of this size may come to those in progress."""
+        if not self._is_large(size_bytes):
+            return True
+        return self._large_bytes + size_bytes <= self._config.large_request_bytes_max
+
+    def count_in(self, connection: Connection, size_bytes: int, waiting: int) -> Effect | None:
+        """A request waits from now on, as one of so many of its connection.
+
+        The effect says that no more is to be read from the connection for now.
+        """
+        connection.queued_bytes += size_bytes
+        self._bytes += size_bytes
+        self._stats.outstanding += 1
+        if self._is_large(size_bytes):
+            self._large_bytes += size_bytes
+        if connection.paused or not self._is_too_much(connection, waiting):
+            return None
+        connection.paused = True
+        self._paused[connection] = None
+        return PauseReading(connection.connection_id)
+
+    def count_out(self, connection: Connection, size_bytes: int) -> None:
+        """A request is answered, or nobody waits for it any more."""
+        connection.queued_bytes -= size_bytes
+        self._bytes -= size_bytes
+        self._stats.outstanding -= 1
+        if self._is_large(size_bytes):
+            self._large_bytes -= size_bytes
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone."""
+        self._paused.pop(connection, None)
+
+    def resume(self) -> list[Effect]:
+        """Read on where there is room again; once per turn."""
+        if not self._paused or self._all_are_too_much():
+            return []
+        config = self._config
+        resumed = [
+            connection
+            for connection in self._paused
+            if (len(connection.queue) + len(connection.early)) * 2 <= config.outstanding_max
+            and connection.queued_bytes * 2 <= config.outstanding_bytes_max
+        ]
+        for connection in resumed:
+            connection.paused = False
+            del self._paused[connection]
+        return [ResumeReading(connection.connection_id) for connection in resumed]
+
+    def is_overdue(self, pending: Pending, now_ms: int) -> bool:
+        """Whether the request has waited so long for earlier ones that it is not done any more."""
+        wait_ms_max = self._config.throttled_op_wait_ms
+        return (
+            wait_ms_max > 0
+            and now_ms - pending.since_ms > wait_ms_max
+            and pending.opcode not in _NEVER_OVERDUE
+        )
+
+    def _is_too_much(self, connection: Connection, waiting: int) -> bool:
+        return (
+            waiting >= self._config.outstanding_max
+            or connection.queued_bytes >= self._config.outstanding_bytes_max
+            or (waiting > 1 and self._all_are_too_much())  # H1
+        )
+
+    def _all_are_too_much(self) -> bool:
+        return (
+            self._stats.outstanding > self._config.outstanding_global_max
+            or self._bytes > OUTSTANDING_BYTES_MAX
+        )
+
+    def _is_large(self, size_bytes: int) -> bool:
+        return 0 <= self._config.large_request_threshold < size_bytes

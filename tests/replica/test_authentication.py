@@ -1,0 +1,71 @@
+"""What a connection shows of itself, and what it is asked to show."""
+
+import hashlib
+from base64 import b64encode
+
+import pytest
+from tests.replica.harness import Ensemble
+
+from zabd.model.acl import CREATOR_ALL_ACL
+from zabd.model.errors import ErrorCode
+from zabd.model.ops import Auth, Create, Exists, GetAcl, GetData, Op, Ping, WhoAmI
+from zabd.model.results import AclResult
+from zabd.replica.authentication import IDENTITIES_MAX
+from zabd.znode_tree.permissions import CREDENTIALS_BYTES_MAX
+
+
+@pytest.mark.parametrize("op", [GetData("/"), Create("/n", b"", None, 0), Ping(), WhoAmI()])
+def test_where_it_is_enforced_nobody_is_served_unknown(op: Op) -> None:
+    """-124 and the end of the connection; an address alone is nobody."""
+    ensemble = Ensemble(enforced_auth=("digest",))
+    client = ensemble.connect(ensemble.followers[0])
+
+    reply = client.call(op) if not isinstance(op, Ping) else None
+    client.send(op) if reply is None else None
+
+    assert reply is None or reply.error == ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH
+    assert reply is None or reply.zxid == 0
+    assert client.closed
+
+
+def test_where_it_is_enforced_who_is_known_is_served() -> None:
+    """The session is the client's; its connection has to show who it is each time."""
+    ensemble = Ensemble(enforced_auth=("digest",))
+    member = ensemble.followers[0]
+    client = ensemble.connect(member)
+    assert client.call(Auth(0, "digest", b"bob:pw")).error == 0
+    assert client.call(Exists("/")).error == 0
+
+    again = ensemble.connect(member, resume=client.session)
+    assert again.call(Exists("/")).error == ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH
+
+
+def test_passwords_are_hashed_as_configured() -> None:
+    """The id that an ACL stores is that of the algorithm, the same on all members."""
+    ensemble = Ensemble(digest_algorithm="sha256")
+    client = ensemble.connect(ensemble.followers[0])
+    client.call(Auth(0, "digest", b"bob:pw"))
+    client.call(Create("/n", b"", CREATOR_ALL_ACL, 0))
+
+    result = client.call(GetAcl("/n")).result
+
+    assert isinstance(result, AclResult)
+    expected = b64encode(hashlib.sha256(b"bob:pw").digest()).decode()
+    assert [entry.id for entry in result.acl] == [f"bob:{expected}"]
+
+
+def test_one_connection_is_not_everybody() -> None:
+    """Its identities go with each of its writes, so they are bounded in number and in size."""
+    ensemble = Ensemble()
+    client = ensemble.connect(ensemble.followers[0])
+    for number in range(IDENTITIES_MAX - 1):
+        assert client.call(Auth(0, "digest", b"bob:%d" % number)).error == 0
+    assert client.call(Auth(0, "digest", b"bob:0")).error == 0, "it has shown that already"
+    client.heard.clear()
+    assert client.call(Auth(0, "digest", b"one:more")).error == ErrorCode.AUTH_FAILED
+    assert client.closed
+
+    other = ensemble.connect(ensemble.followers[0])
+    long = b"bob:" + b"x" * CREDENTIALS_BYTES_MAX
+    assert other.call(Auth(0, "digest", long)).error == ErrorCode.AUTH_FAILED
+    assert other.closed

@@ -1,0 +1,119 @@
+"""How much may be in progress on one member, and that nobody pays for another's pipeline."""
+
+from tests.replica.harness import Client, Ensemble
+
+from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.errors import ErrorCode
+from zabd.model.ops import CloseSession, Create, Exists, GetData, Ping, Sync
+from zabd.model.session import PASSWORD_SIZE, ConnectRequest
+from zabd.wire.connection import Reply
+
+
+def create(path: str, size_bytes: int = 0) -> Create:
+    """A create that anybody may undo."""
+    return Create(path, b"x" * size_bytes, OPEN_ACL_UNSAFE, 0)
+
+
+def errors(client: Client) -> list[int]:
+    """The error codes of the replies, in order."""
+    return [item.error for item in client.heard if isinstance(item, Reply)]
+
+
+def assert_idle(ensemble: Ensemble, *clients: Client) -> None:
+    """Nothing is counted, and everybody is read."""
+    for member in ensemble.members.values():
+        throttle = member.clients.throttle
+        assert member.clients.stats.outstanding == throttle._bytes == throttle._large_bytes == 0
+        assert not throttle._paused
+    assert not any(client.paused for client in clients)
+
+
+def test_pipelines_wait_while_the_member_has_too_much_in_progress() -> None:
+    """A client that waits for each answer is read all the same (H1), and everything is answered."""
+    ensemble = Ensemble(outstanding_global_max=10)
+    follower = ensemble.followers[0]
+    first, second, third = (ensemble.connect(follower) for _ in range(3))
+
+    first.send(*[create(f"/a{i}") for i in range(8)])
+    second.send(*[create(f"/b{i}") for i in range(8)])
+    third.send(create("/c"))
+    assert [client.paused for client in (first, second, third)] == [False, True, False]
+
+    ensemble.settle()
+    assert [len(errors(client)) for client in (first, second, third)] == [8, 8, 1]
+    assert_idle(ensemble, first, second, third)
+
+
+def test_what_comes_before_the_session_is_counted_too() -> None:
+    """Reading stops, and goes on even if all of it was answered without waiting."""
+    ensemble = Ensemble(outstanding_max=10)
+    client = ensemble.dial(ensemble.followers[0])
+    request = ConnectRequest(0, 0, 10_000, 0, bytes(PASSWORD_SIZE), read_only=False)
+    client.send_raw(client.wire.connect(request))
+    client.send(*[Exists("/")] * 30)
+    assert client.paused
+
+    ensemble.settle()
+    assert errors(client) == [0] * 30
+    assert_idle(ensemble, client)
+
+
+def test_a_connection_that_ends_leaves_nothing_counted() -> None:
+    """Whether its client hangs up or is cut, with requests in progress or before its session."""
+    ensemble = Ensemble(outstanding_max=5, large_request_threshold=100)
+    member = ensemble.followers[0]
+    client = ensemble.connect(member)
+    client.send(*[create(f"/a{i}", 200) for i in range(8)])
+    ensemble.hang_up(client)
+    early = ensemble.dial(member)
+    request = ConnectRequest(0, 0, 10_000, 0, bytes(PASSWORD_SIZE), read_only=False)
+    early.send_raw(early.wire.connect(request))
+    early.send(*[Exists("/")] * 3)
+    ensemble.hang_up(early)
+
+    ensemble.settle()
+    assert_idle(ensemble)
+
+
+def test_too_many_large_requests_end_the_connection() -> None:
+    """Only where a threshold says what is large, and only while they are in progress."""
+    ensemble = Ensemble(large_request_threshold=1000, large_request_bytes_max=5000)
+    client = ensemble.connect(ensemble.followers[0])
+    client.send(*[create(f"/small{i}", 800) for i in range(20)])
+    client.send(*[create(f"/large{i}", 2000) for i in range(2)])
+    ensemble.settle()
+    client.send(*[create(f"/again{i}", 2000) for i in range(2)])
+    ensemble.settle()
+    assert errors(client) == [0] * 24
+
+    client.send(*[create(f"/more{i}", 2000) for i in range(3)])
+    ensemble.settle()
+    assert client.closed
+    assert_idle(ensemble)
+
+
+def test_requests_that_waited_too_long_are_not_done() -> None:
+    """-127 in their turn: reads behind a write, and writes behind a sync; never the close."""
+    ensemble = Ensemble(throttled_op_wait_ms=100)
+    client = ensemble.connect(ensemble.followers[0])
+    client.send(create("/a"), GetData("/a"), Sync("/"), create("/b"), Ping(), CloseSession())
+    ensemble.now_ms += 101
+    ensemble.settle()
+
+    in_turn = [item for item in client.heard if isinstance(item, Reply) and item.xid > 0]
+    throttled = ErrorCode.THROTTLED_OP
+    assert [reply.error for reply in in_turn] == [0, throttled, 0, throttled, 0]
+    assert client.closed
+    assert ensemble.members[ensemble.leader].tree.get("/b") is None
+    assert_idle(ensemble)
+
+
+def test_by_default_requests_wait_as_long_as_they_must() -> None:
+    """An hour, if it takes that."""
+    ensemble = Ensemble()
+    client = ensemble.connect(ensemble.followers[0])
+    client.send(create("/a"), GetData("/a"), Sync("/"), create("/b"))
+    ensemble.now_ms += 10_000
+    ensemble.settle()
+
+    assert errors(client) == [0, 0, 0, 0]
