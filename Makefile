@@ -5,6 +5,7 @@ SEEDS ?= 100
 N ?= 2000
 SEED ?= 0
 TARGET ?= zabd
+SERVER ?= zabd
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -14,7 +15,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check format sim differential bench clean
+.PHONY: help venv demo test test-slow check format sim differential compat compat-kazoo compat-clients bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
@@ -25,10 +26,19 @@ demo: $(RUNTIME) ## Three real members, duplicated requests, a killed leader, a 
 	$(BIN)/zabctl demo
 
 test: $(TOOLS) ## Every test but the slow ones
-	$(BIN)/pytest -m "not slow" $(ARGS)
+	$(BIN)/pytest -m "not slow and not compat" $(ARGS)
 
 test-slow: $(TOOLS) ## The slow tests: real processes, real timeouts, many kills
-	$(BIN)/pytest -m slow $(ARGS)
+	$(BIN)/pytest -m "slow and not compat" $(ARGS)
+
+compat: $(TOOLS) ## Other people's clients on SERVER (zabd, or java for Debian's ZooKeeper)
+	COMPAT_SERVER=$(SERVER) $(BIN)/pytest -m compat -rs -s tests/compat $(ARGS)
+
+compat-kazoo: $(TOOLS) ## Only kazoo's own suite on SERVER; results in build/compat
+	$(BIN)/python -m tests.compat.kazoo_suite.suite --server $(SERVER) $(ARGS)
+
+compat-clients: $(TOOLS) ## All but kazoo's suite on SERVER
+	COMPAT_SERVER=$(SERVER) $(BIN)/pytest -m compat -rs --ignore tests/compat/kazoo_suite tests/compat $(ARGS)
 
 check: $(TOOLS) ## Format, lint, types and import rules
 	$(BIN)/ruff format --check .
@@ -50,7 +60,7 @@ bench: $(RUNTIME) ## Measure how long no write is acknowledged when the leader d
 	$(BIN)/python bench/kill_leader.py $(ARGS)
 
 clean: ## Remove .venv and what the tools left behind
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 
 $(RUNTIME): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
