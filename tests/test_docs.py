@@ -1,0 +1,48 @@
+"""The documentation speaks of code that exists."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = {path.name for path in (ROOT / "src" / "zabd").iterdir() if path.is_dir()}
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
+
+
+def named_modules() -> list[str]:
+    """The dotted names in the walks that begin with a room."""
+    text = (ROOT / "docs" / "internals" / "walks.md").read_text("utf-8")
+    names = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", text)
+    return sorted({name for name in names if name.split(".")[0] in ROOMS})
+
+
+@pytest.mark.parametrize("name", named_modules())
+def test_every_module_of_the_walks_is_there(name: str) -> None:
+    """Who follows a walk finds the module under its name."""
+    assert importlib.import_module(f"zabd.{name}")
+
+
+def test_the_walks_name_modules_at_all() -> None:
+    """If the pattern above stopped matching, the claim would be empty."""
+    assert len(named_modules()) > 15
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
+    """Relative links name files that exist, and headings that are there."""
+    for target in re.findall(r"\]\(([^)#\s]*)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        if target and "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_page_is_reachable_from_the_index(page: Path) -> None:
+    """A page that no other links to is a page that nobody reads."""
+    linked = {
+        (other.parent / target).resolve()
+        for other in PAGES
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", other.read_text("utf-8"))
+    }
+    assert page.name == "README.md" or page.resolve() in linked
