@@ -57,8 +57,11 @@ def test_any_other_bytes_cost_only_the_link(payload: bytes) -> None:
     "payload",
     [
         msgpack.packb([9, 1]),
-        msgpack.packb([0, [], [[1, 2, 3, b"", 0]]]),
-        msgpack.packb([0, [], [[1, 2]]]),
+        msgpack.packb([0, [], [1], [2], [3], [b""], [0]]),
+        msgpack.packb([0, [[]], [1], [2], [3], [b""]]),
+        msgpack.packb([0, [[]], [1], [2], [3], ["text"], [0]]),
+        msgpack.packb([0, [[]], [1, 2], [2], [3], [b""], [0]]),
+        msgpack.packb([0, [[]], [1], [2], [3.5], [b""], [0]]),
         msgpack.packb([2, [[77, 1, 1]]]),
         msgpack.packb(5),
         b"",

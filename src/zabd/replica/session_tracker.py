@@ -19,6 +19,8 @@ from zabd.model.ids import MemberId, SessionId
 PAUSE_TICKS = 2
 """Ticks without a look at the clock that count as a pause of the whole process."""
 
+_UNKNOWN = (False, None)
+
 
 class _Tracked:
     __slots__ = ("deadline_ms", "owner", "timeout_ms")
@@ -64,10 +66,13 @@ class SessionTracker:
             self._unschedule(session_id, tracked)
             self._schedule(session_id, tracked, heard_ms)
 
-    def owner_of(self, session_id: SessionId) -> MemberId | None:
-        """The member through which the session was last opened; None if none since takeover."""
+    def find(self, session_id: SessionId) -> tuple[bool, MemberId | None]:
+        """Whether the session is tracked, and the member through which it was last opened.
+
+        The member is None if it was not opened since this leader took over.
+        """
         tracked = self._sessions.get(session_id)
-        return tracked.owner if tracked is not None else None
+        return _UNKNOWN if tracked is None else (True, tracked.owner)
 
     def timeout_of(self, session_id: SessionId) -> int | None:
         """The session's timeout in ms; None if it is not tracked."""

@@ -39,8 +39,10 @@ class ClientStats:
             self.latency_min_ms = latency_ms
         self.waited += 1
         self.latency_total_ms += latency_ms
-        self.latency_max_ms = max(self.latency_max_ms, latency_ms)
-        self.latency_min_ms = min(self.latency_min_ms, latency_ms)
+        if latency_ms > self.latency_max_ms:  # noqa: PLR1730  (a fifth of what `max` costs)
+            self.latency_max_ms = latency_ms
+        if latency_ms < self.latency_min_ms:  # noqa: PLR1730
+            self.latency_min_ms = latency_ms
 
     @property
     def latency_avg_ms(self) -> float:

@@ -12,6 +12,7 @@ Invariants
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from zabd.model.ops import OpCode
@@ -39,10 +40,16 @@ class Throttle:
         self._paused: dict[Connection, None] = {}
         self._bytes = 0
         self._large_bytes = 0
+        # Asked for with each request, and a configuration does not change.
+        threshold = config.large_request_threshold
+        self._large_from = threshold if threshold >= 0 else sys.maxsize
+        self._waiting_max = config.outstanding_max
+        self._waiting_bytes_max = config.outstanding_bytes_max
+        self._all_max = config.outstanding_global_max
 
     def admits(self, size_bytes: int) -> bool:
         """Whether a request of this size may come to those in progress."""
-        if not self._is_large(size_bytes):
+        if size_bytes <= self._large_from:
             return True
         return self._large_bytes + size_bytes <= self._config.large_request_bytes_max
 
@@ -51,11 +58,19 @@ class Throttle:
 
         The effect says that no more is to be read from the connection for now.
         """
-        connection.queued_bytes += size_bytes
-        self._bytes += size_bytes
-        self._stats.outstanding += 1
-        if self._is_large(size_bytes):
+        queued_bytes = connection.queued_bytes = connection.queued_bytes + size_bytes
+        all_bytes = self._bytes = self._bytes + size_bytes
+        outstanding = self._stats.outstanding = self._stats.outstanding + 1
+        if size_bytes > self._large_from:
             self._large_bytes += size_bytes
+        # `_is_too_much` in one expression, which is what nearly all requests come to.
+        if (
+            waiting < self._waiting_max
+            and queued_bytes < self._waiting_bytes_max
+            and outstanding <= self._all_max
+            and all_bytes <= OUTSTANDING_BYTES_MAX
+        ):
+            return None
         if connection.paused or not self._is_too_much(connection, waiting):
             return None
         connection.paused = True
@@ -67,7 +82,7 @@ class Throttle:
         connection.queued_bytes -= size_bytes
         self._bytes -= size_bytes
         self._stats.outstanding -= 1
-        if self._is_large(size_bytes):
+        if size_bytes > self._large_from:
             self._large_bytes -= size_bytes
 
     def forget(self, connection: Connection) -> None:
@@ -101,16 +116,10 @@ class Throttle:
 
     def _is_too_much(self, connection: Connection, waiting: int) -> bool:
         return (
-            waiting >= self._config.outstanding_max
-            or connection.queued_bytes >= self._config.outstanding_bytes_max
+            waiting >= self._waiting_max
+            or connection.queued_bytes >= self._waiting_bytes_max
             or (waiting > 1 and self._all_are_too_much())  # H1
         )
 
     def _all_are_too_much(self) -> bool:
-        return (
-            self._stats.outstanding > self._config.outstanding_global_max
-            or self._bytes > OUTSTANDING_BYTES_MAX
-        )
-
-    def _is_large(self, size_bytes: int) -> bool:
-        return 0 <= self._config.large_request_threshold < size_bytes
+        return self._stats.outstanding > self._all_max or self._bytes > OUTSTANDING_BYTES_MAX

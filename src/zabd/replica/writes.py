@@ -22,10 +22,10 @@ _WITH_STAT = frozenset((OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.CREATE_T
 def write_reply(opcode: int, xid: int, zxid: int, applied: Applied, tree: ZnodeTree) -> bytes:
     """The framed reply to a write of this opcode, whose txn had this outcome."""
     error, value, _ = applied
-    if error:
-        return replies.reply(xid, zxid, error)
     if isinstance(value, Znode):
         return replies.stat_reply(xid, zxid, stat_of(value))
+    if error:
+        return replies.reply(xid, zxid, error)
     if isinstance(value, MultiResult):
         return replies.reply(xid, zxid, ErrorCode.OK, replies.encode_result(OpCode.MULTI, value))
     if value is None:

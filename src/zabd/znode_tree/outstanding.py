@@ -109,7 +109,7 @@ class Outstanding:
         previous = self._by_path.get(path)
         self._steps.append((zxid, path, pending, previous))
         self._by_path[path] = pending
-        if pending.owner or previous is not None:
+        if pending.owner or (previous is not None and previous.owner):
             self._index(path, pending, previous)
 
     def drop(self, zxid: int) -> None:
@@ -119,15 +119,17 @@ class Outstanding:
             _, path, pending, _ = steps.popleft()
             if self._by_path.get(path) is pending:
                 del self._by_path[path]
-                self._index(path, None, pending)
+                if pending.owner:
+                    self._index(path, None, pending)
         for sessions in (self._opening, self._closing):
             while sessions and next(iter(sessions.values())) <= zxid:
                 del sessions[next(iter(sessions))]
 
     def session_is_live(self, session_id: int) -> bool:
         """Whether the session will be open."""
-        known = session_id in self._tree.sessions or session_id in self._opening
-        return known and session_id not in self._closing
+        if session_id in self._closing:
+            return False
+        return session_id in self._tree.sessions or session_id in self._opening
 
     def session_is_closing(self, session_id: int) -> bool:
         """Whether its close is in flight."""

@@ -13,7 +13,7 @@ Client protocol, section 13.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from enum import IntFlag
 from typing import Final, TypeAlias
 
@@ -88,6 +88,11 @@ class WatchTable:
     def path_count(self) -> int:
         """How many paths are watched."""
         return len(self._by_path)
+
+    @property
+    def watched(self) -> Mapping[str, object]:
+        """The watched paths, as they are at any later time too; empty while nobody watches."""
+        return self._by_path
 
     def add(self, kind: WatchKind | int, path: str, watcher: Watcher) -> None:
         """From now on `watcher` hears of `path` as `kind` says; `path` need not exist."""

