@@ -1,6 +1,8 @@
 """Claims about client connections: the end that faces the world."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -295,6 +297,24 @@ def test_a_reply_may_come_when_the_end_is_on_its_way() -> None:
                 writer.close()
 
             assert owner.closed
+
+    run(scenario)
+
+
+def test_a_client_may_be_gone_when_the_end_is_due() -> None:
+    """The kernel knows of its reset before the loop does; that must not cost the member."""
+
+    async def scenario() -> None:
+        async with listening() as (owner, channel, _):
+            client = socket.create_connection(("127.0.0.1", channel.port))
+            await until(channel.links)
+            [link] = channel.links()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            link.finish()
+
+            await until(lambda: not channel.links())
+            assert owner.closed == []
 
     run(scenario)
 

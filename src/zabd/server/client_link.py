@@ -168,11 +168,15 @@ class ClientLink(asyncio.Protocol):
             return
         self._left_bytes = self.queued_bytes + 1
         self._limit_time(LINGER_MS)
-        if transport.can_write_eof():
-            transport.write_eof()
-            self._read_or_not()  # to forget it, and to see the client's own end
-        else:
+        if not transport.can_write_eof():
             transport.close()
+            return
+        try:
+            transport.write_eof()
+        except OSError:
+            transport.abort()  # the client is gone, and the loop has not told us yet
+            return
+        self._read_or_not()  # to forget it, and to see the client's own end
 
     def drop(self, reason: str) -> None:
         """Close at once; the owner hears of it through `client_closed`."""
