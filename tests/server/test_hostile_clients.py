@@ -24,7 +24,7 @@ CONNECTIONS = 1_000
 AT_ONCE = 50
 ANSWER_WITHIN_S = 0.1
 RSS_GROWTH_MAX = 20 * 2**20
-SERVED_WITHIN_S = 2.0
+SERVED_WITHIN_S = 5.0
 STATM = Path("/proc/self/statm")
 PAGE = 4096
 
@@ -34,8 +34,6 @@ REQUESTS = [
     for vector in VECTORS
     if vector["request_hex"]
 ]
-
-pytestmark = pytest.mark.slow
 
 
 class Hostile(asyncio.Protocol):
