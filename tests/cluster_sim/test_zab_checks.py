@@ -35,7 +35,7 @@ class World:
         self.checker = ZabChecker((1, 2, 3))
         self.images = {member: DiskImage() for member in (1, 2, 3)}
         for member, image in self.images.items():
-            self.checker.watch_disk(member, image)
+            self.checker.watch_disks(member, image, image)
             image.perform(Create("log"))
         self.a, self.b, self.c = (self.restart(member) for member in (1, 2, 3))
         self._appended = 0

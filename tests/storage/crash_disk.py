@@ -175,6 +175,13 @@ class CrashDisk:
             disk.files[name] = disk.durable_names[name] = Inode(bytes(inode.data))
         return disk
 
+    def killed(self) -> "CrashDisk":
+        """The same machine for the next process: what was written is seen, synced or not."""
+        disk = CrashDisk()
+        disk.files, disk.durable_names = self.files, self.durable_names
+        disk.pending_names = self.pending_names
+        return disk
+
     def content(self) -> dict[str, bytes]:
         return {name: bytes(inode.data) for name, inode in sorted(self.files.items())}
 

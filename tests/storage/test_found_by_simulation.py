@@ -4,6 +4,8 @@ from random import Random
 
 from tests.storage.members import History, Member
 
+from zabd.model import Zxid
+from zabd.storage.disk import WriteAt
 from zabd.storage.retention import doomed_segments
 
 
@@ -45,3 +47,29 @@ def test_a_segment_is_not_deleted_while_it_is_being_sealed() -> None:
     assert [segment.number for segment in doomed_segments(log.settled, everything)] == [1, 2, 3]
     member.run()
     assert [segment.number for segment in doomed_segments(log.settled, everything)] == [1, 2, 3, 4]
+
+
+def test_a_seal_that_only_the_page_cache_has_is_not_believed() -> None:
+    """Core seed 116: killed between writing a seal and syncing it, and much later a power cut.
+
+    The restart after the kill saw the seal and let it be. The power cut took it back, and the
+    member could not start any more: a segment that was not sealed had two behind it.
+    """
+    history, member = History(), Member().founded()
+    while len(member.storage._log.segments) < 2:
+        member.append(history.next(size_bytes=200))
+    needs_a_new_segment = history.next(size_bytes=600)
+    member.storage.append(needs_a_new_segment.record, Zxid(0), lambda: None)
+    while not (isinstance(last := member.disk.log[-1], WriteAt) and last.file == "log.00000002"):
+        member.disk.halt_at = member.disk.count + 1
+        member.disk.run()
+
+    member = Member(member.disk.killed())  # the process died, its machine did not
+    member.recover()
+    history.cut(history.batches[-2].position)
+    for _ in range(4):
+        member.append(history.next(size_bytes=200))
+    again = Member(member.disk.crash(Random(1), ("vanish",)))
+    recovered = again.recover()
+
+    assert [batch.last for batch in recovered.tail] == [b.last for b in history.batches]

@@ -75,7 +75,7 @@ class DiskWork:
     peer: Peer | None
     seen: Incarnation | None
     storage: Storage
-    disk: SimDisk
+    disks: list[SimDisk]
     state: Any  # of this kind of process: a RecoverySink
     rng: Random
     links: dict[LinkId, End]
@@ -86,6 +86,11 @@ class DiskWork:
         self._append_ends: dict[int, LogPosition] = {}
         self._since_snapshot = 0
         self._snapshotting = False
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether one of its disks is made to fail, or was."""
+        return any(disk.disturbed for disk in self.disks)
 
     def enter(self, action: Action) -> None:
         """Something happens to this process."""
@@ -237,7 +242,7 @@ class DiskWork:
 
         def ended(error: StorageError | None) -> None:
             self._snapshotting = False
-            if error is not None and self.disk.injector is None:
+            if error is not None and not self.disturbed:
                 raise InvariantError("X6", f"{self} cannot write a snapshot: {error}")
 
         def write_second_half() -> None:

@@ -7,6 +7,8 @@ something within a bound and to agree.
 One seed gives one run: everything is drawn from the schedule's streams, and nothing else moves it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -26,6 +28,7 @@ from zabd.model.ids import MemberId
 from zabd.storage.storage import Storage
 from zabd.zab import effects as fx
 from zabd.zab.config import EnsembleConfig
+from zabd.zab.log import TAIL_BYTES_MAX, LogTail
 from zabd.zab.messages import PeerState, Propose
 from zabd.zab.peer import Peer
 
@@ -64,7 +67,7 @@ class CoreLevel:
 
     def __init__(self, seed: int, shape: Shape | None = None) -> None:
         self.schedule = Schedule(seed)
-        self.shape = shape or draw_shape(self.schedule.stream("shape"))
+        self.shape = shape or draw_shape(self.schedule.stream)
         self.trace = Trace(lambda: self.schedule.now_us)
         self.network = Network(
             self.schedule, self.trace, latency=self.shape.latency, describe=describe_message
@@ -101,7 +104,8 @@ class CoreLevel:
         """Both phases. Never raises InvariantError: it becomes the outcome's failure."""
         failure = None
         try:
-            self._run()
+            with short_tails(self.shape.tail_batches):
+                self._run()
         except InvariantError as error:
             failure = error
             self.trace.record("checker", str(error))
@@ -276,14 +280,25 @@ class CoreLevel:
         down_ms = self.crash_rng.random() ** 2 * self.shape.down_ms_max
         self.schedule.after(int(down_ms * US_PER_MS) + 1, lambda: self._restart(member))
 
+    def lose_disk(self, member: CoreMember) -> bool:
+        """A member's disks are replaced by empty ones, unless that were one too many.
+
+        A quorum of the others must belong to the cluster: members without memory do not vote.
+        """
+        others = [self.members[m] for m in self.voters if self.members[m] is not member]
+        if sum(not other.is_blank() for other in others) < self.checker.quorum.size:
+            return False
+        self.crash(member, power=True)
+        member.lose_disks()
+        return True
+
     def _restart(self, member: CoreMember) -> None:
         if self._faulty:
             member.start()
 
     def storage_failed(self, member: CoreMember, error: StorageError) -> None:
         """The storage has given up (S9): the process ends, as the server's does."""
-        injector = member.process.disk.injector if member.process is not None else None
-        if injector is None:
+        if member.process is None or not member.process.disturbed:
             raise InvariantError("X6", f"member {member.id}: {error}")
         self.trace.record(member.host.name, f"storage failed: {error}")
         self.crash(member, power=False)
@@ -308,6 +323,17 @@ class CoreLevel:
             ):
                 return member
         return None
+
+
+@contextmanager
+def short_tails(batches: int) -> Iterator[None]:
+    """Let peers keep only so many batches in memory, so that the disk has to serve the rest."""
+    before = LogTail.trim.__defaults__
+    LogTail.trim.__defaults__ = (TAIL_BYTES_MAX, batches)
+    try:
+        yield
+    finally:
+        LogTail.trim.__defaults__ = before
 
 
 def describe_message(payload: object) -> str:

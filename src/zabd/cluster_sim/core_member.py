@@ -20,12 +20,13 @@ class CoreMember:
         self.id = member
         self.host = host
         self.image = DiskImage()
+        self.log_image = DiskImage() if level.shape.log_disk else self.image
         self.process: CoreProcess | None = None
         self.level = level
         rng = level.schedule.stream(f"member {member}")
         self.rate = 1.0 + rng.uniform(-1, 1) * level.shape.drift_ppm_max / 1e6
         self.boot_ms = rng.randrange(1_000_000)
-        level.checker.watch_disk(member, self.image)
+        level.checker.watch_disks(member, self.log_image, self.image)
         self.image.on_name_durable = self._name_durable
 
     def now_ms(self) -> int:
@@ -52,7 +53,20 @@ class CoreMember:
             process.die(power=power)
         if power:
             self.host.up = False
-            self.image.lose_power(self.level.crash_rng)
+            for image in self.images:
+                image.lose_power(self.level.crash_rng)
+
+    def lose_disks(self) -> None:
+        """Find empty devices in the place of the old ones. The member is down."""
+        assert self.process is None, "a running process would notice"
+        for image in self.images:
+            image.wipe()
+        self.level.checker.disks_lost(self.id, self.log_image, self.image)
+
+    @property
+    def images(self) -> list[DiskImage]:
+        """Its devices."""
+        return [self.image] if self.log_image is self.image else [self.image, self.log_image]
 
     def _name_durable(self, name: str) -> None:
         if name == EPOCHS:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from zabd.cluster_sim.connections import End
 from zabd.cluster_sim.core_disk_work import DiskWork
+from zabd.cluster_sim.disk_image import DiskImage
 from zabd.cluster_sim.disks import SimDisk
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.schedule import US_PER_MS, Action, Appointment
@@ -95,19 +96,23 @@ class CoreProcess(DiskWork):
         }
         self.stack = level.network.open_stack(member.host)
         self.stack.listen("", QUORUM_PORT, self._accept)
-        self.disk = SimDisk(
-            level.schedule,
-            member.image,
-            level.trace,
-            name=f"{member.host.name}/disk",
-            rng=level.disk_rng,
-            speed=shape.disk_speed,
-            post=self.enter,
-        )
+        self.disks = [self._open_disk(image) for image in member.images]
         config = StorageConfig(segment_bytes=shape.segment_bytes, space_floor_bytes=0)
-        self.storage = level.storage_class(self.disk, self.disk, config, member.now_ms)
+        self.storage = level.storage_class(self.disks[0], self.disks[-1], config, member.now_ms)
         self.storage.on_failure = self._storage_failed
         self.enter(lambda: self.storage.recover(self.state, member.id, None, self._recovered))
+
+    def _open_disk(self, image: DiskImage) -> SimDisk:
+        level = self.level
+        return SimDisk(
+            level.schedule,
+            image,
+            level.trace,
+            name=f"{self.member.host.name}/{'disk' if image is self.member.image else 'log'}",
+            rng=level.disk_rng,
+            speed=level.shape.disk_speed,
+            post=self.enter,
+        )
 
     # --- one thing at a time ---------------------------------------------------------------------
 
@@ -157,7 +162,8 @@ class CoreProcess(DiskWork):
         """End (M2)."""
         self.alive = False
         self._inbox.clear()
-        self.disk.kill()
+        for disk in self.disks:
+            disk.kill()
         if power:
             self.stack.power_off()
         else:
@@ -171,7 +177,7 @@ class CoreProcess(DiskWork):
     # --- the peer --------------------------------------------------------------------------------
 
     def _recovered(self, found: Recovered | StorageError) -> None:
-        if isinstance(found, StorageError) and self.disk.injector is not None:
+        if isinstance(found, StorageError) and self.disturbed:
             self._storage_failed(found)
             return
         if isinstance(found, StorageError):

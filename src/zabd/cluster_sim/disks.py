@@ -99,6 +99,7 @@ class SimDisk:
         self.name = name
         self.speed = speed
         self.injector: Injector | None = None
+        self.has_failed = False  # an operation was made to fail
         self._schedule = schedule
         self._trace = trace
         self._rng = rng
@@ -121,6 +122,11 @@ class SimDisk:
         queue.lists.append((ops, done))
         if len(queue.lists) == 1:
             self._begin_next(queue)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether it is made to fail, or was."""
+        return self.has_failed or self.injector is not None
 
     def stall(self) -> None:
         """Let no operation complete until `resume`."""
@@ -174,6 +180,7 @@ class SimDisk:
         hurt = queue.hurt
         try:
             if hurt is not None and hurt.errno:
+                self.has_failed = True
                 self._break(op)
                 raise OSError(hurt.errno, errors.errorcode.get(hurt.errno, "injected"))
             result = self.image.perform(op)

@@ -50,6 +50,7 @@ class Nemesis:
             "slow path": self._slow_path,
             "disk stall": self._disk_stall,
             "sync error": self._sync_error,
+            "lost disk": self._lose_disk,
             "abdicate": self._abdicate,
             "named leader": self._name_a_leader,
             "snapshot": self._snapshot,
@@ -69,8 +70,9 @@ class Nemesis:
         for member in level.members.values():
             if member.process is not None:
                 member.process.fuse = None
-                member.process.disk.injector = None
-                member.process.disk.resume()
+                for disk in member.process.disks:
+                    disk.injector = None
+                    disk.resume()
                 member.process.resume()
 
     def note(self, kind: str) -> None:
@@ -140,9 +142,14 @@ class Nemesis:
 
     def _crash_at_the_disk(self) -> bool:
         victim = self._victim()
-        if victim is None or victim.process is None or victim.process.disk.injector is not None:
+        if (
+            victim is None
+            or victim.process is None
+            or victim.process.disturbed
+            or not victim.process.disks
+        ):
             return False
-        left, power, process = self.rng.randrange(DISK_OPS_MAX), self.rng.getrandbits(1), None
+        left, power = self.rng.randrange(DISK_OPS_MAX), self.rng.getrandbits(1)
         process = victim.process
         level = self.level
 
@@ -159,7 +166,7 @@ class Nemesis:
                 level.schedule.after(0, crash)
             return None
 
-        process.disk.injector = count
+        self.rng.choice(process.disks).injector = count
         return True
 
     def _pause(self) -> bool:
@@ -217,7 +224,13 @@ class Nemesis:
             return False
         others = [host for host in self._hosts() if host is not leader.host]
         self.level.network.partition([[leader.host], others])
-        self._later(lambda: self._mend([(leader.host, other) for other in others]))
+        # Long enough, as a rule, for the others to elect, and for it to go on alone meanwhile.
+        shape = self.level.shape
+        ticks = shape.sync_limit + self.rng.randrange(shape.init_limit)
+        self.level.schedule.after(
+            ticks * shape.tick_ms * US_PER_MS,
+            lambda: self._mend([(leader.host, other) for other in others]),
+        )
         return True
 
     def _one_way(self) -> bool:
@@ -276,21 +289,30 @@ class Nemesis:
 
     def _disk_stall(self) -> bool:
         victim = self._victim()
-        if victim is None or victim.process is None:
+        if victim is None or victim.process is None or not victim.process.disks:
             return False
-        disk = victim.process.disk
+        disk = self.rng.choice(victim.process.disks)
         disk.stall()
         self._later(disk.resume)
         return True
 
     def _sync_error(self) -> bool:
         victim = self._victim()
-        if victim is None or victim.process is None or victim.process.disk.injector is not None:
+        if (
+            victim is None
+            or victim.process is None
+            or victim.process.disturbed
+            or not victim.process.disks
+        ):
             return False
-        disk = victim.process.disk
+        disk = self.rng.choice(victim.process.disks)
 
         def fail(op: DiskOp) -> Hurt | None:
             return Hurt(errno.EIO) if isinstance(op, Sync) else None
 
         disk.injector = fail
         return True
+
+    def _lose_disk(self) -> bool:
+        victim = self._victim()
+        return victim is not None and self.level.lose_disk(victim)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from zabd.cluster_sim.disk_image import DiskImage
+from zabd.model.ids import MemberId
 from zabd.model.zxid import Zxid
 from zabd.storage.epochs import EPOCHS, Epochs, decode_epochs
 from zabd.zab.config import RecoveredState
@@ -73,14 +74,15 @@ class History:
 class DurableLog:
     """What a member's disk holds for certain, kept up from the completions of its syncs."""
 
-    __slots__ = ("_sound", "base", "image", "records")
+    __slots__ = ("_data", "_sound", "base", "member", "records")
 
-    def __init__(self, image: DiskImage) -> None:
-        self.image = image
+    def __init__(self, member: MemberId, log: DiskImage, data: DiskImage) -> None:
+        self.member = member
+        self._data = data
         self.base = GENESIS
         self.records: dict[bytes, tuple[Zxid, bytes]] = {}  # chain: its last zxid, the one before
         self._sound: set[bytes] = {GENESIS_CHAIN}  # chains whose whole past is durable
-        image.on_durable = self._synced
+        log.on_durable = self._synced
 
     def _synced(self, _file: str, _offset: int, data: bytes) -> None:
         start = data.find(RECORD_MAGIC)
@@ -133,5 +135,5 @@ class DurableLog:
 
     def epochs(self) -> Epochs:
         """The promises on the device."""
-        content = self.image.durable_content(EPOCHS)
+        content = self._data.durable_content(EPOCHS)
         return Epochs(0, 0) if content is None else decode_epochs(content)

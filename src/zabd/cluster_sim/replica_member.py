@@ -122,7 +122,7 @@ class ReplicaProcess(CoreProcess):
             ensemble=self.level.ensemble_config(self.member.id),
             min_session_timeout_ms=2 * shape.tick_ms,
             max_session_timeout_ms=20 * shape.tick_ms,
-            snapshot_every_txns=shape.snapshot_every * 3,
+            snapshot_every_txns=shape.snapshot_every,
         )
         self.replica = Replica(config, state, tree, self.rng, self.level.wall_clock, self.narrate)
         self.replica.peer = self.peer = _WatchedPeer(
@@ -261,7 +261,7 @@ class ReplicaProcess(CoreProcess):
                 writer.write(piece, lambda: self.enter(write_on))
 
         def finished(error: StorageError | None) -> None:
-            if error is not None and self.disk.injector is None:
+            if error is not None and not self.disturbed:
                 raise InvariantError("X6", f"{self} cannot write a snapshot: {error}")
             self.enter(lambda: self.step(SnapshotTaken(done=error is None)))
 

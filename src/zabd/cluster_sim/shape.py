@@ -4,13 +4,18 @@ A seed draws which kinds of faults are on at all ("swarm testing": Groce et al.,
 a fault that is always on hides what only happens without it.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from zabd.cluster_sim.connections import Latency
 from zabd.cluster_sim.disks import DiskSpeed
 from zabd.cluster_sim.network import DatagramFaults
+
+T = TypeVar("T")
+
+_KIND_CHANCE: Final = 0.4  # of each kind to be on: 8 of 20 on average
 
 FAULT_KINDS: Final = (
     "kill",  # a process dies; its machine keeps the page cache
@@ -29,6 +34,7 @@ FAULT_KINDS: Final = (
     "slow path",
     "disk stall",
     "sync error",
+    "lost disk",  # a member's disk is replaced by an empty one, never one too many
     "abdicate",
     "named leader",  # the election says what chance says
     "snapshot",
@@ -56,35 +62,50 @@ class Shape:
     datagrams: DatagramFaults
     disk_speed: DiskSpeed
     drift_ppm_max: int
+    log_disk: bool = False  # the log has a device of its own
+    tail_batches: int = 4_096  # the recent history that peers keep in memory
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
 
 
-def draw_shape(rng: Random) -> Shape:
-    """A run's shape."""
-    tick_ms = rng.choice((50, 100, 200, 500))
-    kinds = tuple(kind for kind in FAULT_KINDS if rng.random() < 0.4)  # noqa: PLR2004 - 8 of 19
-    if rng.random() < 0.05:  # noqa: PLR2004 - one in twenty stays in peace
-        kinds = ()
+def draw_shape(stream: Callable[[str], Random]) -> Shape:
+    """A run's shape. Each number has a stream of its own, so that a new one changes no other."""
+
+    def draw(name: str, choices: Sequence[T]) -> T:
+        return stream(f"shape {name}").choice(choices)
+
+    tick_ms = draw("tick", (50, 100, 200, 500))
     return Shape(
-        voters=rng.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, 5)),
-        observers=rng.choice((0, 0, 0, 1)),
+        voters=draw("voters", (1, 2, 3, 3, 3, 3, 3, 4, 5, 5)),
+        observers=draw("observers", (0, 0, 0, 1)),
         tick_ms=tick_ms,
-        init_limit=rng.choice((5, 10)),
-        sync_limit=rng.choice((2, 5)),
-        faults_ms=tick_ms * rng.choice((20, 50, 100)),
-        fault_every_ms=tick_ms * rng.choice((1, 2, 5)),
-        kinds=kinds,
-        submit_every_ms=tick_ms / rng.choice((1, 4, 16)),
-        payload_bytes_max=rng.choice((40, 600, 3_000)),
-        snapshot_every=rng.choice((5, 20, 1_000)),
-        segment_bytes=rng.choice((8 << 10, 64 << 10)),
-        down_ms_max=tick_ms * rng.choice((1, 5, 20)),
-        latency=Latency(rng.choice((50, 500)), tick_ms * rng.choice((5, 50, 500))),
-        datagrams=DatagramFaults(lost=rng.choice((0.0, 0.05, 0.3)), doubled=rng.choice((0.0, 0.1))),
-        disk_speed=DiskSpeed(
-            write_us=(20, 200), sync_us=(200, tick_ms * rng.choice((10, 50, 200)))
+        init_limit=draw("init limit", (5, 10)),
+        sync_limit=draw("sync limit", (2, 5)),
+        faults_ms=tick_ms * draw("length", (20, 50, 100)),
+        fault_every_ms=tick_ms * draw("fault every", (1, 2, 5)),
+        kinds=_draw_kinds(stream),
+        submit_every_ms=tick_ms / draw("submit every", (1, 4, 16)),
+        payload_bytes_max=draw("payload", (40, 600, 3_000)),
+        snapshot_every=draw("snapshot every", (5, 20, 1_000)),
+        segment_bytes=draw("segment", (8 << 10, 64 << 10)),
+        down_ms_max=tick_ms * draw("down", (1, 5, 20)),
+        latency=Latency(
+            draw("latency least", (50, 500)), tick_ms * draw("latency spread", (5, 50, 500))
         ),
-        drift_ppm_max=rng.choice((0, 100, 50_000)),
+        datagrams=DatagramFaults(
+            lost=draw("votes lost", (0.0, 0.05, 0.3)), doubled=draw("votes doubled", (0.0, 0.1))
+        ),
+        disk_speed=DiskSpeed(
+            write_us=(20, 200), sync_us=(200, tick_ms * draw("sync", (10, 50, 200)))
+        ),
+        drift_ppm_max=draw("drift", (0, 100, 50_000)),
+        log_disk=draw("log disk", (False, False, True)),
+        tail_batches=draw("tail", (4_096, 8)),
     )
+
+
+def _draw_kinds(stream: Callable[[str], Random]) -> tuple[str, ...]:
+    if not stream("shape peace").randrange(20):
+        return ()
+    return tuple(kind for kind in FAULT_KINDS if stream(f"shape {kind}").random() < _KIND_CHANCE)

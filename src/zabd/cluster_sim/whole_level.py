@@ -57,12 +57,13 @@ class WholeLevel(CoreLevel):
             member,
             self.voters,
             self.observers,
+            log_disk=shape.log_disk,
             tick_ms=shape.tick_ms,
             init_limit=shape.init_limit,
             sync_limit=shape.sync_limit,
             session_timeout_ms_min=2 * shape.tick_ms,
             session_timeout_ms_max=20 * shape.tick_ms,
-            snapshot_txns=shape.snapshot_every * 3,
+            snapshot_txns=shape.snapshot_every,
         )
 
     @property
@@ -118,7 +119,7 @@ class WholeLevel(CoreLevel):
 
     def server_failed(self, process: WholeProcess, error: Exception) -> None:
         """A server has ended by itself: it may, if its disk was made to fail."""
-        if process.disk.injector is None:
+        if not process.disturbed:
             self.report(InvariantError("X6", f"{process}: {error}"))
         self.trace.record(process.member.host.name, f"server failed: {error}")
         if process.member.process is process:  # type: ignore[comparison-overlap]

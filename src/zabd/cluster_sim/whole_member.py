@@ -73,10 +73,10 @@ class WholeProcess:
             drift_ppm=round((member.rate - 1) * 1e6),
         )
         self.loop.set_exception_handler(self._unhandled)
-        self.disk = self._open_disk(self.loop.call_soon)  # until the server opens its directory
+        self.disks: list[SimDisk] = []
         self._server = _WatchedServer(
             level.server_config(member.id),
-            disk_factory=lambda _root, post: self._reopen_disk(post),
+            disk_factory=self._open_disk,
             clock=level.wall_clock,
             identity=Identity(member.host.name, 1000 + member.id),
             rng=self._rng,
@@ -85,23 +85,24 @@ class WholeProcess:
         self._server.process = self
         self.loop.call_soon(lambda: self.loop.create_task(self._live()))
 
-    def _open_disk(self, post: Callable[[Callable[[], None]], object]) -> SimDisk:
+    def _open_disk(self, root: str, post: Callable[[Callable[[], None]], None]) -> Disk:
         level, member = self.level, self.member
-        return SimDisk(
+        disk = SimDisk(
             level.schedule,
-            member.image,
+            member.image if root == "data" else member.log_image,
             level.trace,
-            name=f"{member.host.name}/disk",
+            name=f"{member.host.name}/{root}",
             rng=level.disk_rng,
             speed=level.shape.disk_speed,
             post=post,
         )
+        self.disks.append(disk)
+        return disk
 
-    def _reopen_disk(self, post: Callable[[Callable[[], None]], None]) -> Disk:
-        injector = self.disk.injector
-        self.disk = self._open_disk(post)
-        self.disk.injector = injector
-        return self.disk
+    @property
+    def disturbed(self) -> bool:
+        """Whether one of its disks is made to fail, or was."""
+        return any(disk.disturbed for disk in self.disks)
 
     async def _live(self) -> None:
         try:
@@ -192,7 +193,8 @@ class WholeProcess:
     def die(self, *, power: bool) -> None:
         """SIGKILL, or the end of its machine's power."""
         self.alive = False
-        self.disk.kill()
+        for disk in self.disks:
+            disk.kill()
         if power:
             self.loop.power_off()
         else:
@@ -238,7 +240,12 @@ class WholeProcess:
 
 
 def server_config(
-    member: MemberId, voters: tuple[MemberId, ...], observers: tuple[MemberId, ...], **more: int
+    member: MemberId,
+    voters: tuple[MemberId, ...],
+    observers: tuple[MemberId, ...],
+    *,
+    log_disk: bool,
+    **more: int,
 ) -> ServerConfig:
     """The configuration of one member of a simulated ensemble: machine `m<id>` for each."""
     members = tuple(
@@ -257,6 +264,7 @@ def server_config(
         member_id=member,
         members=members,
         data_dir="data",
+        log_dir="log" if log_disk else None,
         client_host=None,
         client_port=CLIENT_PORT,
         **more,  # type: ignore[arg-type]  # times and sizes

@@ -73,14 +73,23 @@ class ZabChecker:
         self._vouched: dict[MemberId, LogPosition] = {}
         self._promised: dict[MemberId, tuple[Epoch, Epoch]] = {}
         self._acks: dict[Epoch, dict[MemberId, int]] = {}
+        self._lost: list[DurableLog] = []
         self._chosen: dict[Epoch, LogPosition] = {}  # epoch: the last that its quorum has acked
         self._named: dict[tuple[MemberId, Epoch], LogPosition] = {}
 
     # --- a life begins ---------------------------------------------------------------------------
 
-    def watch_disk(self, member: MemberId, image: DiskImage) -> None:
-        """Keep up what this member's log device holds."""
-        self.durable[member] = DurableLog(image)
+    def watch_disks(self, member: MemberId, log: DiskImage, data: DiskImage) -> None:
+        """Keep up what this member's devices hold; they may be one and the same."""
+        self.durable[member] = DurableLog(member, log, data)
+
+    def disks_lost(self, member: MemberId, log: DiskImage, data: DiskImage) -> None:
+        """This member's disks were replaced: nobody expects it to remember anything."""
+        # What it had acknowledged before may still be on its way, and counts: it was durable.
+        self._lost.append(self.durable[member])
+        self.watch_disks(member, log, data)
+        self._vouched.pop(member, None)
+        self._promised.pop(member, None)
 
     def recovered(self, member: MemberId, found: RecoveredState) -> Incarnation:
         """A member has started: is everything it ever vouched for still there?"""
@@ -216,6 +225,7 @@ class ZabChecker:
 
     def _require_quorum(self, who: Incarnation, position: LogPosition) -> None:
         holders = [m for m, log in self.durable.items() if log.holds(position)]
+        holders += [log.member for log in self._lost if log.holds(position)]
         if not self.quorum.contains(holders):
             raise InvariantError(
                 "D6", f"{who} commits {position.zxid!r}, durable only on members {holders}"
@@ -276,7 +286,9 @@ class ZabChecker:
                 who.offered[link] = epoch
             case NewLeader(epoch, _, position):
                 who.new_leader = message
-                self._named[who.member, epoch] = position
+                # One that comes back to the same leader has the epoch already, with less history.
+                if self.durable[who.member].epochs().current < epoch:
+                    self._named[who.member, epoch] = position
             case _:
                 pass
 

@@ -120,8 +120,11 @@ def recover(
     replay = _Replay(home, sink, snapshot.position if snapshot else GENESIS)
     yield from replay.read(headers)
     yield from set_aside(home.data, aside)
-    yield from _clear_away(home, hollow + replay.blank)
+    yield from _clear_away(home, hollow)
     segments = yield from _settle_tail(home, replay, trace)
+    if replay.blank:
+        # Only now: while the segment before it may be sealed, it is not missing (V3).
+        yield home.log, [*(Unlink(file) for file in replay.blank), SyncDir()]
     home = yield from write_mark(home, replay.end)
     recovered = Recovered(
         home.epochs.accepted,
@@ -331,6 +334,11 @@ class _Replay:
             if following.base != scan.end:
                 what = f"{segment_file(following.number)} does not go on where it ends"
                 raise DamagedFileError(scan.file, scan.end_offset, scan.end.zxid, what)
+            if at + 2 == len(headers) and (yield from self._is_blank(following)):
+                # Nothing was written behind the seal: the page cache may show what the disk never
+                # got (S10). So the seal is taken back, and the next segment made anew.
+                self.blank.append(segment_file(following.number))
+                break
         if self._waypoints and self._waypoints[-1].zxid > self.end.zxid:
             self._miss(self._waypoints[-1])
         # A record of an epoch may lie here before the epoch is current, but not before the promise.
@@ -360,14 +368,16 @@ class _Replay:
         for header in later:
             # A crash between the making of a segment and the sealing of the one before it.
             file = segment_file(header.number)
-            data = yield from read_file(self._home.log, file)
-            if len(later) > 1 or data.count(0, SEGMENT_HEADER_BYTES) < len(data) - (
-                SEGMENT_HEADER_BYTES
-            ):
+            if len(later) > 1 or not (yield from self._is_blank(header)):
                 what = f"it is not complete, though {file} follows it"
                 raise DamagedFileError(scan.file, scan.end_offset, scan.end.zxid, what)
             self.blank.append(file)
         scan.check_end()
+
+    def _is_blank(self, header: SegmentHeader) -> Procedure[bool]:
+        """Whether nothing but its header was ever written to a segment."""
+        data = yield from read_file(self._home.log, segment_file(header.number))
+        return data.count(0, SEGMENT_HEADER_BYTES) == len(data) - SEGMENT_HEADER_BYTES
 
     def _take(self, batch: Batch) -> None:
         self.batches.append(batch)
