@@ -11,7 +11,6 @@ import click
 from zabd.cli.demo.display import Display
 from zabd.cli.demo.judge import judge
 from zabd.cli.demo.performance import DemoError, Performance
-from zabd.cli.demo.verdict import Verdict
 from zabd.cli.output import CommandError, ExitStatus, print_json, say
 from zabd.model.errors import ZabdError
 
@@ -43,22 +42,24 @@ def demo(
     """
     display = Display(quiet=as_json)
     folder = Path(tempfile.mkdtemp(prefix="zabd-demo-"))
-    verdict: Verdict | None = None
+    kept = keep
     try:
         performance = Performance(
             folder, display, keys=keys, copies=copies, workers=workers, seed=seed
         )
         asyncio.run(_play(performance, deadline))
         verdict = judge(performance)
+        kept = keep or not verdict.passed
     except (ZabdError, ExceptionGroup) as error:
+        kept = True
         raise CommandError(
-            f"the demo could not go on: {_sentences(error)}", ExitStatus.REFUSED
+            f"the demo could not go on: {_sentences(error)}\ndata and logs are in {folder}",
+            ExitStatus.REFUSED,
         ) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise SystemExit(INTERRUPTED) from None
     finally:
         display.close()
-        kept = keep or (verdict is not None and not verdict.passed)
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
     if as_json:
