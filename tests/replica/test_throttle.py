@@ -1,12 +1,15 @@
 """How much may be in progress on one member, and that nobody pays for another's pipeline."""
 
+import pytest
 from tests.replica.harness import Client, Ensemble
 
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import ErrorCode
-from zabd.model.ops import CloseSession, Create, Exists, GetData, Ping, Sync
+from zabd.model.ops import CloseSession, Create, Exists, GetData, Multi, Ping, SetData, Sync
 from zabd.model.session import PASSWORD_SIZE, ConnectRequest
+from zabd.wire import encode_request
 from zabd.wire.connection import Reply
+from zabd.znode_tree import watches
 
 
 def create(path: str, size_bytes: int = 0) -> Create:
@@ -117,3 +120,49 @@ def test_by_default_requests_wait_as_long_as_they_must() -> None:
     ensemble.settle()
 
     assert errors(client) == [0, 0, 0, 0]
+
+
+def test_too_many_watches_end_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an error that says so, also where the request had to wait; nobody else is told."""
+    monkeypatch.setattr(watches, "WATCHES_PER_WATCHER_MAX", 2)
+    ensemble = Ensemble()
+    member = ensemble.followers[0]
+    client, waiting, other = (ensemble.connect(member) for _ in range(3))
+    client.send(*[Exists(f"/{i}", watch=True) for i in range(3)])
+    waiting.send(create("/w"), *[Exists(f"/{i}", watch=True) for i in range(4)])
+    ensemble.settle()
+
+    missing, refused = ErrorCode.NO_NODE, ErrorCode.BAD_ARGUMENTS
+    assert errors(client) == [missing, missing, refused]
+    assert errors(waiting)[:4] == [0, missing, missing, refused]
+    assert client.closed
+    assert waiting.closed
+    assert other.call(Exists("/")).error == 0
+    assert len(ensemble.members[member].clients.watches) == 0
+    assert_idle(ensemble)
+
+
+def test_connections_come_as_fast_as_there_are_tokens() -> None:
+    """One too many is hung up on, and tries another member; later there are tokens again."""
+    ensemble = Ensemble(
+        connection_tokens_max=2, connection_token_fill_ms=50, connection_token_fill_count=1
+    )
+    member = ensemble.followers[0]
+    assert [ensemble.connect(member).closed for _ in range(4)] == [False, False, True, True]
+    ensemble.now_ms += 49
+    assert ensemble.connect(member).closed
+    ensemble.now_ms += 51
+    assert [ensemble.connect(member).closed for _ in range(3)] == [False, False, True]
+
+
+def test_the_answer_to_a_multi_grows_with_its_request_alone() -> None:
+    """Not by more than four times, whatever it asks for."""
+    ensemble = Ensemble()
+    client = ensemble.connect(ensemble.followers[0])
+    sent = ensemble.members[ensemble.followers[0]].clients.stats.sent
+    ops = Multi((SetData("/", b"", -1),) * 10_000)
+    size_bytes = len(encode_request(1, ops))
+
+    assert client.call(ops).error == 0
+
+    assert ensemble.members[ensemble.followers[0]].clients.stats.sent - sent < 4 * size_bytes

@@ -223,6 +223,21 @@ def test_founding_sets_the_secret_and_the_configuration() -> None:
     check_invariants(tree)
 
 
+def test_another_configuration_is_news() -> None:
+    """Whoever watches the configuration znode hears of it, and sees when that was."""
+    tree = ZnodeTree()
+    tree.apply(FIRST_ZXID + 1, START_MS, 0, txns.found(b"secret", b"server.1=a:1:2"))
+
+    applied = tree.apply(FIRST_ZXID + 2, START_MS + 5, 0, txns.found(b"secret", b"server.1=b:1:2"))
+
+    assert [(change.type, change.path) for change in applied.changes] == [
+        (EventType.DATA_CHANGED, "/zookeeper/config")
+    ]
+    stat = stat_of(tree.nodes["/zookeeper/config"])
+    assert (stat.mzxid, stat.mtime, stat.version) == (FIRST_ZXID + 2, START_MS + 5, -1)
+    check_invariants(tree)
+
+
 def test_a_session_can_be_given_another_timeout() -> None:
     """A client that resumes its session negotiates again."""
     world = World()

@@ -4,9 +4,10 @@ import pytest
 from tests.znode_tree.world import World, plain
 
 from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.errors import RemoteProtocolError
 from zabd.model.ops import Delete, SetAcl, SetData
 from zabd.model.watch_events import EventType, WatcherType
-from zabd.znode_tree import Change, WatchKind, WatchTable
+from zabd.znode_tree import Change, WatchKind, WatchTable, watches
 
 DATA, CHILD, PERSISTENT, RECURSIVE = WatchKind
 CREATED, DELETED, CHANGED, CHILDREN = (
@@ -195,3 +196,33 @@ def test_watches_are_counted_for_the_summaries() -> None:
     assert list(table.by_path()) == [("/a", [1, 2])]
     assert list(table.by_watcher()) == [(1, ["/a"]), (2, ["/a"])]
     assert (len(table), table.path_count, table.watcher_count) == (4, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [
+        ("WATCHES_PER_WATCHER_MAX", 3),
+        ("CHARS_PER_WATCHER_MAX", 6),
+        ("WATCHES_MAX", 4),
+        ("CHARS_MAX", 8),
+    ],
+)
+def test_watches_do_not_outgrow_their_limits(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    """A path need not exist to be watched, so nothing else bounds them (W9)."""
+    monkeypatch.setattr(watches, limit, value)
+    table = WatchTable()
+    for path in ("/a", "/b", "/c"):
+        table.add(WatchKind.DATA, path, 1)
+    if not limit.endswith("WATCHER_MAX"):
+        table.add(WatchKind.DATA, "/a", 2)
+        with pytest.raises(RemoteProtocolError):
+            table.add(WatchKind.DATA, "/b", 2)
+    with pytest.raises(RemoteProtocolError):
+        table.add(WatchKind.DATA, "/d", 1)
+
+    table.add(WatchKind.CHILD, "/a", 1)  # another kind of the same watch takes no more room
+    table.remove_watcher(1)
+    table.add(WatchKind.DATA, "/d", 1)
+    assert table.path_count == len(table)

@@ -122,6 +122,7 @@ class Clients:
         self.throttle = Throttle(config, self.stats)
         self._guarded = bool(config.enforced_auth) or config.large_request_threshold >= 0
         self._dirty: list[Connection] = []
+        self._overdone: list[Connection] = []
         self._in_flight: dict[messages.RequestId, tuple[Connection, Pending]] = {}
         # A process that starts again must not take answers meant for its previous life.
         self._last_request_id: messages.RequestId = rng.getrandbits(31) << 32
@@ -305,6 +306,8 @@ class Clients:
 
     def take_effects(self) -> list[Effect]:
         """One write per connection with output, and what else the host must do."""
+        while self._overdone:
+            self.cut(self._overdone.pop())
         effects, self.effects = self.effects, []
         effects += self.throttle.resume()
         if not self._dirty:
@@ -425,6 +428,9 @@ class Clients:
             return handler(self.tree, self.watches, connection, xid, frame)
         except KeeperError as error:
             return replies.reply(xid, self.tree.zxid, error.code)
+        except RemoteProtocolError:
+            self._overdone.append(connection)  # cut at the end of the turn, behind this reply
+            return replies.reply(xid, self.tree.zxid, ErrorCode.BAD_ARGUMENTS)
 
     def _forward(self, connection: Connection, pending: Pending) -> None:
         self._enqueue(connection, pending)

@@ -41,7 +41,9 @@ class ReplicaConfig:
     that was never used goes after `container_unused_ms_max` (0: never). `outstanding_max` is for
     one connection, `outstanding_global_max` for all. `large_request_threshold` is -1 where large
     requests are not counted, `throttled_op_wait_ms` 0 where requests may wait as long as they must.
-    Where `enforced_auth` has schemes, only who has an identity of one of them is served.
+    Connections may ask for sessions as long as there are tokens, of which `connection_tokens_max`
+    are there at once (0: any number) and `connection_token_fill_count` come with each fill. Where
+    `enforced_auth` has schemes, only who has an identity of one of them is served.
     """
 
     ensemble: EnsembleConfig
@@ -66,6 +68,9 @@ class ReplicaConfig:
     large_request_threshold: int = -1
     large_request_bytes_max: int = 100 * 1024 * 1024
     throttled_op_wait_ms: int = 0
+    connection_tokens_max: int = 0
+    connection_token_fill_ms: int = 1
+    connection_token_fill_count: int = 1
     enforced_auth: tuple[str, ...] = ()
     digest_algorithm: str = "sha1"
     config_text: str = ""

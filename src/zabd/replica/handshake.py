@@ -20,6 +20,7 @@ from zabd.model.session import ConnectRequest, ConnectResponse, refusal
 from zabd.replica import messages
 from zabd.replica.connection import Connection, ConnectionState, Pending
 from zabd.replica.local_sessions import LocalSessions, session_password
+from zabd.replica.throttle import ConnectionTokens
 from zabd.wire import replies
 
 if TYPE_CHECKING:
@@ -36,13 +37,17 @@ class Handshake:
     def __init__(self, clients: Clients, config: ReplicaConfig, rng: random.Random) -> None:
         self._clients = clients
         self._config = config
+        self._tokens = ConnectionTokens(config)
         self.local = LocalSessions(config.ensemble.me, config.ensemble.tick_ms, rng)
 
     def greet(self, connection: Connection, request: ConnectRequest, now_ms: int) -> None:
         """A ConnectRequest came."""
         clients = self._clients
-        served = clients.serving or (clients.read_only and request.read_only)
-        if not served or request.last_zxid_seen > clients.tree.zxid:  # H2, H3
+        served = clients.serving or (clients.read_only and request.read_only)  # H3
+        if not served or not self._tokens.take(now_ms):
+            clients.cut(connection)
+            return
+        if request.last_zxid_seen > clients.tree.zxid:  # H2
             clients.cut(connection)
             return
         connection.state = ConnectionState.OPENING

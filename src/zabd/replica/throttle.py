@@ -31,6 +31,29 @@ connections' worth."""
 _NEVER_OVERDUE = frozenset((OpCode.PING, OpCode.CREATE_SESSION, OpCode.CLOSE_SESSION))
 
 
+class ConnectionTokens:
+    """How many connections may ask for a session in a while: a token each, refilled in time."""
+
+    def __init__(self, config: ReplicaConfig) -> None:
+        self._max = self._left = config.connection_tokens_max
+        self._fill_ms = config.connection_token_fill_ms
+        self._fill_count = config.connection_token_fill_count
+        self._filled_ms = 0
+
+    def take(self, now_ms: int) -> bool:
+        """Whether there is a token for one more; always where none are asked for."""
+        if not self._max:
+            return True
+        fills = (now_ms - self._filled_ms) // self._fill_ms
+        self._filled_ms += fills * self._fill_ms
+        self._left = min(self._max, self._left + fills * self._fill_count)
+        self._left -= 1
+        if self._left >= 0:
+            return True
+        self._left = 0
+        return False
+
+
 class Throttle:
     """The requests in progress of all connections of one member; `stats.outstanding` is ours."""
 

@@ -44,6 +44,9 @@ class ServerConfig:
     large_request_threshold: int = -1
     large_request_bytes_max: int = 104_857_600
     throttled_op_wait_ms: int = 0
+    connection_tokens_max: int = 0
+    connection_token_fill_ms: int = 1
+    connection_token_fill_count: int = 1
     quorum_on_all_addresses: bool = False
     new_cluster: bool = False
     read_only_enabled: bool = False

@@ -237,15 +237,20 @@ class ZnodeTree(TreeState):
         if timeout_ms is not None:
             self._add_to_sum(-session_hash(session_id, timeout_ms))
 
-    def _found(self, _zxid: int, _time_ms: int, _session_id: int, txn: Txn) -> Applied:
+    def _found(self, zxid: int, time_ms: int, _session_id: int, txn: Txn) -> Applied:
         _, secret, config_text = txn
+        founded = bool(self.secret)
         self._add_to_sum(secret_hash(secret) - secret_hash(self.secret))
         self.secret = secret
         config = self.nodes[CONFIG_PATH]
         self._before_change(CONFIG_PATH, config)
         self.data_bytes += len(config_text) - len(config.data or b"")
         config.data = config_text
-        return _NOTHING
+        if not founded:
+            return _NOTHING  # a fresh tree is as ZooKeeper's: everything in it is of time 0
+        config.mzxid = zxid
+        config.mtime = time_ms
+        return Applied(0, None, (Change(EventType.DATA_CHANGED, CONFIG_PATH, config.acl),))
 
     _appliers: ClassVar[dict[int, _Applier]] = {
         txns.CREATE: _create,

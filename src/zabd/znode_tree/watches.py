@@ -7,6 +7,7 @@ Invariants
     W3  A standard watch gives at most one event and is gone with it; registering again while it is
         set changes nothing. Persistent ones stay, also when their znode is deleted.
     W7  After `remove_watcher` nothing of the watcher is left.
+    W9  Nobody's watches, nor all together, outgrow the limits below.
 
 Client protocol, section 13.
 """
@@ -17,6 +18,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from enum import IntFlag
 from typing import Final, TypeAlias
 
+from zabd.model.errors import RemoteProtocolError
 from zabd.model.paths import ROOT
 from zabd.model.watch_events import EventType, WatcherType
 from zabd.znode_tree.tree import Change
@@ -58,6 +60,17 @@ _OF_TYPE: Final = {
 }
 
 
+WATCHES_PER_WATCHER_MAX: Final = 1 << 18
+"""Paths that one watcher may watch: at 400 bytes each, 100 MB."""
+
+CHARS_PER_WATCHER_MAX: Final = 1 << 25
+"""And the lengths of all of them: a path need not exist, and may be as long as a request."""
+
+WATCHES_MAX: Final = 1 << 22
+CHARS_MAX: Final = 1 << 28
+"""The same of all watchers together."""
+
+
 class WatchTable:
     """All watches of one member's connections.
 
@@ -65,12 +78,21 @@ class WatchTable:
     registrations gives one trace.
     """
 
-    __slots__ = ("_by_path", "_by_watcher", "_count", "_recursive_lengths")
+    __slots__ = (
+        "_by_path",
+        "_by_watcher",
+        "_chars",
+        "_chars_of",
+        "_count",
+        "_recursive_lengths",
+    )
 
     def __init__(self) -> None:
         self._by_path: dict[str, dict[Watcher, int]] = {}
         self._by_watcher: dict[Watcher, dict[str, None]] = {}
         self._count = 0
+        self._chars = 0
+        self._chars_of: dict[Watcher, int] = {}
         # How many recursive watches there are on paths of each length: a deep path is then compared
         # with few of its ancestors, mostly with none.
         self._recursive_lengths: dict[int, int] = {}
@@ -95,15 +117,31 @@ class WatchTable:
         return self._by_path
 
     def add(self, kind: WatchKind | int, path: str, watcher: Watcher) -> None:
-        """From now on `watcher` hears of `path` as `kind` says; `path` need not exist."""
-        watchers = self._by_path.setdefault(path, {})
+        """From now on `watcher` hears of `path` as `kind` says; `path` need not exist.
+
+        RemoteProtocolError for one watch more than a watcher may have, or all of them together.
+        """
+        watchers = self._by_path.get(path, {})
         kinds = watchers.get(watcher, 0)
         if not kinds:
+            self._require_room(watcher, len(path))
             self._by_watcher.setdefault(watcher, {})[path] = None
+            self._by_path[path] = watchers
             self._count += 1
+            self._chars += len(path)
+            self._chars_of[watcher] = self._chars_of.get(watcher, 0) + len(path)
         if kind & ~kinds & _RECURSIVE:
             self._count_recursive(path, 1)
         watchers[watcher] = kinds | int(kind)
+
+    def _require_room(self, watcher: Watcher, chars: int) -> None:
+        if (
+            len(self._by_watcher.get(watcher, ())) >= WATCHES_PER_WATCHER_MAX
+            or self._chars_of.get(watcher, 0) + chars > CHARS_PER_WATCHER_MAX
+            or self._count >= WATCHES_MAX
+            or self._chars + chars > CHARS_MAX
+        ):
+            raise RemoteProtocolError("there are more watches than a watcher, or all, may have")
 
     def has(self, watcher_type: int, path: str, watcher: Watcher) -> bool:
         """Whether `watcher` has a watch of that WatcherType on exactly this path."""
@@ -167,13 +205,15 @@ class WatchTable:
             watchers[watcher] = left
             return
         self._count -= 1
+        self._chars -= len(path)
+        self._chars_of[watcher] -= len(path)
         del watchers[watcher]
         if not watchers:
             del self._by_path[path]
         paths = self._by_watcher[watcher]
         del paths[path]
         if not paths:
-            del self._by_watcher[watcher]
+            del self._by_watcher[watcher], self._chars_of[watcher]
 
     def _count_recursive(self, path: str, step: int) -> None:
         count = self._recursive_lengths.get(len(path), 0) + step
