@@ -43,6 +43,7 @@ def main() -> None:
     told = zabd_arguments(sys.argv[1:])
     _log_to(Path(told[1]).parent)
     daemon = shlex.split(os.environ["COMPAT_DAEMON"])
+    os.environ.pop("PYTHONPATH", None)  # where pytest finds its plugin is no business of members
     os.execv(daemon[0], [*daemon, *told])  # noqa: S606 - it takes this process's place
 
 

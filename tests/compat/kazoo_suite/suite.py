@@ -5,7 +5,7 @@
 The suite comes from kazoo's source distribution on the package index and is run as it is. Its
 harness starts three servers; on `java` these are Debian's ZooKeeper, on `zabd` a stand-in for the
 `java` command starts ours on the same zoo.cfg. Results lie in ``build/compat``: one JSON file per
-server, and the servers' logs.
+server, and our servers' logs. ``COMPAT_DAEMON`` names another `zabd` than the installed one.
 """
 
 import argparse
@@ -13,73 +13,35 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import sysconfig
 import tarfile
-import tomllib
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 from tests.compat import java_zookeeper
+from tests.compat.kazoo_suite.judgement import TESTS, Verdict, judge, not_run, table
 from tests.compat.tools import BUILD, MissingToolError, debian, python_with, run_quietly
 
 KAZOO = "kazoo==2.11.0"
-TESTS = 493  # in all; a run that collects fewer is no run
 HERE = Path(__file__).parent
 SERVERS = ("zabd", "java")
-OUTCOMES = ("passed", "skipped", "failed", "not run")
 PORTS = 30  # the harness counts up from its offset, ten ports for each of three servers
 PORT_MIN, PORT_MAX = 19_000, 32_000
+SUITE_TIMEOUT_S = 3000.0  # seven minutes on an idle machine
+ALONE_MAX = 10  # unexpected failures that are run once more; beyond that it is no matter of timing
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """How one test ended."""
-
-    test: str
-    outcome: str
-    seconds: float
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """A run, measured against what is known."""
-
-    counts: Mapping[str, int]  # of each outcome
-    unexpected: tuple[str, ...]  # neither passed, nor on record as open
-    closed: tuple[str, ...]  # passed, though on record as open: the record is out of date
-
-    @property
-    def acceptable(self) -> bool:
-        """Whether nothing is unaccounted for."""
-        return not self.unexpected and not self.closed
-
-
-def run(server: str, arguments: Sequence[str] = (), *, quiet: bool = False) -> list[Verdict]:
+def run(server: str, arguments: Sequence[str] = ()) -> list[Verdict]:
     """Run the suite on this kind of server; MissingToolError if something it needs is not here."""
-    python, source = python_with(HERE / "requirements.txt"), _source()
-    scratch = BUILD / f"kazoo-{server}"
-    shutil.rmtree(scratch, ignore_errors=True)
-    (scratch / "tmp").mkdir(parents=True)
-    report = scratch / "report.jsonl"
-    left_out = {} if server == "java" else _tables()["not_run"]
-    command = [
-        str(python), "-m", "pytest", "-p", "reporting", "-p", "no:cacheprovider",
-        "-o", "log_cli=false", "-o", "addopts=", "-q", "--tb=short", "--disable-warnings",
-        *(f"--deselect={test}" for test in left_out), *(arguments or ["kazoo/tests"]),
-    ]  # fmt: skip
-    environment = _environment(scratch) | _of_server(server, scratch)
-    output = subprocess.DEVNULL if quiet else None
-    done = subprocess.run(command, cwd=source, env=environment, check=False, stdout=output)
-    if done.returncode not in {0, 1}:
-        raise RuntimeError(f"pytest gave up on kazoo's suite with exit code {done.returncode}")
-    verdicts = [Verdict(**json.loads(line)) for line in report.read_text("utf-8").splitlines()]
+    left_out = not_run(server)
+    deselected = [f"--deselect={test}" for test in left_out]
+    verdicts = _pytest(server, [*deselected, *(arguments or ["kazoo/tests"])])
     if not arguments:
         verdicts += [Verdict(test, "not run", 0.0, why) for test, why in left_out.items()]
     results = BUILD / f"kazoo-{server}.json"
@@ -87,51 +49,39 @@ def run(server: str, arguments: Sequence[str] = (), *, quiet: bool = False) -> l
     return verdicts
 
 
-def judge(server: str, verdicts: Iterable[Verdict]) -> Judgement:
-    """Compare a run with `open.toml`."""
-    verdicts = list(verdicts)
-    excused = known(server)
-    counts = Counter(verdict.outcome for verdict in verdicts)
-    not_passed = {verdict.test for verdict in verdicts if verdict.outcome != "passed"}
-    passed = {verdict.test for verdict in verdicts} - not_passed
-    return Judgement(
-        counts,
-        unexpected=tuple(sorted(not_passed - excused.keys())),
-        closed=tuple(sorted(passed & excused.keys())),
-    )
+def run_alone(server: str, tests: Sequence[str]) -> dict[str, str]:
+    """Run each test by itself: a failure that goes away leaves the question whose timing it was."""
+    return {test: _pytest(server, [test], "-alone")[0].outcome for test in tests[:ALONE_MAX]}
 
 
-def known(server: str) -> Mapping[str, str]:
-    """The tests that need not pass on this kind of server, each with its reason."""
-    tables = _tables()
-    reference = tables["reference"]
-    return reference if server == "java" else reference | tables["open"] | tables["not_run"]
+def _pytest(server: str, arguments: Sequence[str], suffix: str = "") -> list[Verdict]:
+    python, source = python_with(HERE / "requirements.txt"), _source()
+    scratch = BUILD / f"kazoo-{server}{suffix}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    (scratch / "tmp").mkdir(parents=True)
+    environment = _environment(scratch) | _of_server(server, scratch)
+    command = [
+        str(python), "-m", "pytest", "-p", "reporting", "-p", "no:cacheprovider",
+        "-o", "log_cli=false", "-o", "addopts=", "-q", "--tb=short", "--disable-warnings",
+        *arguments,
+    ]  # fmt: skip
+    code = _run_to_the_end(command, source, environment)
+    if code not in {0, 1}:
+        raise RuntimeError(f"pytest gave up on kazoo's suite with exit code {code}")
+    report = scratch / "report.jsonl"
+    return [Verdict(**json.loads(line)) for line in report.read_text("utf-8").splitlines()]
 
 
-def _tables() -> dict[str, dict[str, str]]:
-    tables: dict[str, dict[str, str]] = tomllib.loads((HERE / "open.toml").read_text("utf-8"))
-    return tables
-
-
-def table(server: str, judgement: Judgement, verdicts: Iterable[Verdict]) -> str:
-    """The result for people."""
-    verdicts = list(verdicts)
-    seconds = sum(verdict.seconds for verdict in verdicts)
-    excused = known(server)
-    figures = "".join(f"{judgement.counts[outcome]:9}" for outcome in OUTCOMES)
-    lines = [
-        "",
-        f"{'server':8}{''.join(f'{outcome:>9}' for outcome in OUTCOMES)}{'seconds':>9}",
-        f"{server:8}{figures}{seconds:9.0f}",
-        *(f"  NOT EXPECTED {test}" for test in judgement.unexpected),
-        *(f"  PASSES NOW, strike it from open.toml: {test}" for test in judgement.closed),
-        *(
-            f"  open: {verdict.test} ({excused[verdict.test]})"
-            for verdict in verdicts
-            if verdict.outcome != "passed" and verdict.test in excused
-        ),
-    ]
-    return "\n".join(lines)
+def _run_to_the_end(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> int:
+    """The exit code; no server outlives the suite, however that ends."""
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+    ) as suite:
+        try:
+            return suite.wait(SUITE_TIMEOUT_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(suite.pid, signal.SIGKILL)
 
 
 def _source() -> Path:
@@ -169,7 +119,7 @@ def _of_server(server: str, scratch: Path) -> dict[str, str]:
     folder.mkdir()
     logs.mkdir()
     stand_in = folder / "java"
-    stand_in.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE}/stand_in.py" "$@"\n')
+    stand_in.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{HERE}/stand_in.py" "$@"\n')
     stand_in.chmod(0o755)
     daemon = os.environ.get("COMPAT_DAEMON", f"{sysconfig.get_path('scripts')}/zabd")
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
@@ -197,7 +147,8 @@ def main() -> int:
         click.echo(f"COMPAT PART SKIPPED: kazoo's suite: {error}", err=True)
         return 0
     judgement = judge(given.server, verdicts)
-    click.echo(table(given.server, judgement, verdicts))
+    alone = run_alone(given.server, judgement.unexpected)
+    click.echo(table(given.server, judgement, verdicts, alone))
     whole = bool(arguments) or len(verdicts) == TESTS
     if not whole:
         click.echo(f"the suite has {TESTS} tests, this run {len(verdicts)}", err=True)
