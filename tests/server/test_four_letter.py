@@ -50,6 +50,7 @@ class Values:
     )
     serving: bool = True
     read_only: bool = False
+    damaged: str | None = None
     mode: str = "standalone"
     zxid: int = 3
     node_count: int = 7

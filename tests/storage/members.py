@@ -47,6 +47,9 @@ class Tree:
     loading: bytes = b""
     loading_position: LogPosition = GENESIS
 
+    def begin_anew(self) -> None:
+        self.zxids, self.position = [], GENESIS
+
     def begin_snapshot(self, position: LogPosition) -> None:
         self.loading, self.loading_position = b"", position
 

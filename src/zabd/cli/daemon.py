@@ -98,6 +98,12 @@ def _key_option(key: Key) -> Callable[[Callable[..., None]], Callable[..., None]
     envvar="ZABD_NEW_CLUSTER",
     help="There is no cluster yet: found one, though not all members are here.",
 )
+@click.option(
+    "--give-up-damaged",
+    is_flag=True,
+    help="Lose for good what is damaged here: go on, and vote, with what is left. "
+    "Acknowledged writes may be gone; only for when the other members cannot repair this one.",
+)
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set any key.")
 @click.option(
     "--log-format",
@@ -118,6 +124,7 @@ def command(
     *,
     standalone: bool,
     new_cluster: bool,
+    give_up_damaged: bool,
     no_uvloop: bool,
     **keys: str | None,
 ) -> None:
@@ -139,6 +146,7 @@ def command(
                 ensemble=ensemble,
                 standalone=standalone,
                 new_cluster=new_cluster,
+                give_up_damaged=give_up_damaged,
             )
         )
     except ConfigError as error:

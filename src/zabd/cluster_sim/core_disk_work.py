@@ -41,6 +41,11 @@ class ChainState:
         self.position = GENESIS
         self._content = bytearray()
 
+    def begin_anew(self) -> None:
+        """Forget everything."""
+        self.position = GENESIS
+        self._content.clear()
+
     def begin_snapshot(self, position: LogPosition) -> None:
         """Forget everything."""
         self.position = position
@@ -131,7 +136,11 @@ class DiskWork:
     def _persist_epochs(self, effect: fx.PersistEpochs) -> None:
         done = ev.EpochsPersisted(effect.request_id)
         self.storage.persist_epochs(
-            effect.accepted, effect.current, effect.cluster_id, lambda: self._answer(done)
+            effect.accepted,
+            effect.current,
+            effect.cluster_id,
+            lambda: self._answer(done),
+            repaired=effect.repaired,
         )
 
     def _truncate(self, effect: fx.Truncate) -> None:

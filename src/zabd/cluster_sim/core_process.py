@@ -183,7 +183,12 @@ class CoreProcess(DiskWork):
         if isinstance(found, StorageError):
             raise InvariantError("D11", f"{self} does not start: {found}")
         state = RecoveredState(
-            found.accepted_epoch, found.current_epoch, found.cluster_id, found.delivered, found.tail
+            found.accepted_epoch,
+            found.current_epoch,
+            found.cluster_id,
+            found.delivered,
+            found.tail,
+            damaged=found.damaged is not None,
         )
         self.seen = self.level.checker.recovered(self.member.id, state)
         self._begin(state)

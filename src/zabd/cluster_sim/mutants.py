@@ -66,11 +66,13 @@ def _epoch_not_persisted() -> list[tuple[type, str, object]]:
         current: Epoch,
         cluster_id: bytes | None,
         done: Callable[[], None],
+        *,
+        repaired: bool = False,
     ) -> None:
         if current < accepted:
             done()  # a promise only; it reaches the disk with the next current epoch
         else:
-            persist_epochs(self, accepted, current, cluster_id, done)
+            persist_epochs(self, accepted, current, cluster_id, done, repaired=repaired)
 
     return [(Storage, "persist_epochs", forgetful)]
 

@@ -125,7 +125,12 @@ class WholeProcess:
     def watch(self, replica: Replica, found: Recovered) -> None:
         """A replica has been made: its peer tells the checker what happens to it."""
         state = RecoveredState(
-            found.accepted_epoch, found.current_epoch, found.cluster_id, found.delivered, found.tail
+            found.accepted_epoch,
+            found.current_epoch,
+            found.cluster_id,
+            found.delivered,
+            found.tail,
+            damaged=found.damaged is not None,
         )
         with self.level.reporting():
             self.seen = self.level.checker.recovered(self.member.id, state)

@@ -25,6 +25,11 @@ class TreeBuilder:
         self._loader: TreeLoader | None = None
         self._position: LogPosition | None = None
 
+    def begin_anew(self) -> None:
+        """Forget everything: the tree is empty again."""
+        self.tree = ZnodeTree()
+        self._loader = self._position = None
+
     def begin_snapshot(self, position: LogPosition) -> None:
         """A snapshot taken at `position` follows; what came before it is thrown away."""
         self._loader = TreeLoader()

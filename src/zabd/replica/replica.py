@@ -33,7 +33,7 @@ from zabd.zab import effects as zab_effects
 from zabd.zab import events as zab_events
 from zabd.zab.effects import Phase
 from zabd.zab.log import LogPosition, chain_of
-from zabd.zab.messages import Carried, PeerState
+from zabd.zab.messages import Carried, PeerState, Standing
 from zabd.zab.peer import Peer
 from zabd.znode_tree.txns import CLOSE_SESSION, FOUND, unpack_batch
 
@@ -241,7 +241,8 @@ class Replica:
         elif self._looking_since_ms is None:
             self._looking_since_ms = now_ms
         elif now_ms - self._looking_since_ms >= READ_ONLY_AFTER_TICKS * self._tick_ms:
-            clients.read_only = self.config.read_only_enabled
+            damaged = self.peer.standing is Standing.DAMAGED
+            clients.read_only = self.config.read_only_enabled and not damaged
 
     # ---- the log ---------------------------------------------------------------------------
 
@@ -307,7 +308,8 @@ class Replica:
             zab_effects.Stop(
                 f"the tree differs from the leader's at {Zxid(zxid)!r}: digest {mine:016x} here, "
                 f"{digest:016x} there; this member stops rather than serve wrong data: "
-                "move its data directory aside and start it again to be rebuilt from the others"
+                "start it again, and the others rebuild it",
+                distrust=True,
             )
         )
 

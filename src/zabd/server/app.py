@@ -22,7 +22,7 @@ from zabd.server.identity import Identity
 from zabd.server.logging import Trace
 from zabd.server.loop import Loop
 from zabd.server.report import MemberReport
-from zabd.storage import Recovered, Storage, StorageConfig
+from zabd.storage import OnDamage, Recovered, Storage, StorageConfig
 from zabd.storage.disk import Disk
 from zabd.zab.config import EnsembleConfig, RecoveredState
 
@@ -71,6 +71,7 @@ class Server:
         self._driver: Driver | None = None
         self._ended: asyncio.Future[None] | None = None
         self._stopping = False
+        self._damaged: str | None = None  # why, when this incarnation began
 
     async def start(self) -> None:
         """Recover, listen, and take part in the ensemble.
@@ -96,6 +97,7 @@ class Server:
             self._close_everything()
             raise
         report = MemberReport(self.config, driver, storage, self._clock, self._identity)
+        report.why_damaged = self._damaged
         driver.answer_word = lambda word: answer(word, report)
         self._trace("started", {"client_port": driver.clients.port, "pid": self._identity.pid})
 
@@ -155,7 +157,7 @@ class Server:
         self._storage = Storage(
             data,
             log,
-            StorageConfig(snapshots_kept=config.snapshots_kept),
+            StorageConfig(snapshots_kept=config.snapshots_kept, on_damage=_on_damage(config)),
             lambda: int(loop.time() * 1000),
             self._trace,
         )
@@ -191,6 +193,17 @@ class Server:
                 "empty": result.empty,
             },
         )
+        if result.damaged is not None:
+            self._trace(
+                "waits_to_be_repaired",
+                {
+                    "level": "warning",
+                    "what": "this member neither votes nor serves until a leader that the others "
+                    "elect without it has repaired it",
+                    "why": result.damaged,
+                },
+            )
+        self._damaged = result.damaged
         return result
 
     async def _listen(self, driver: Driver) -> None:
@@ -245,6 +258,7 @@ class Server:
             recovered.cluster_id,
             recovered.delivered,
             recovered.tail,
+            damaged=recovered.damaged is not None,
         )
         return Replica(replica_config, state, builder.tree, self._rng, self._clock, self._trace)
 
@@ -272,6 +286,14 @@ class Server:
         for disk in disks:
             if isinstance(disk, _Closable):
                 disk.close()
+
+
+def _on_damage(config: ServerConfig) -> OnDamage:
+    """Only a member that has other voters beside it can be repaired."""
+    if config.give_up_damaged:
+        return OnDamage.GIVE_UP
+    others = [voter for voter in config.voters if voter != config.member_id]
+    return OnDamage.REPAIR if others else OnDamage.REFUSE
 
 
 async def _bind(listening: Awaitable[None], what: str) -> None:

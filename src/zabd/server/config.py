@@ -49,6 +49,7 @@ class ServerConfig:
     connection_token_fill_count: int = 1
     quorum_on_all_addresses: bool = False
     new_cluster: bool = False
+    give_up_damaged: bool = False
     read_only_enabled: bool = False
     local_sessions: bool = False
     local_sessions_upgrade: bool = False

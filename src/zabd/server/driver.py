@@ -50,7 +50,14 @@ LATE_MS = 200
 
 
 class MemberStoppedError(ZabdError):
-    """This incarnation of the member is over; the sentence says why and what to do."""
+    """This incarnation of the member is over; the sentence says why and what to do.
+
+    `distrust`: the next one may not believe what is on the disk either.
+    """
+
+    def __init__(self, why: str, *, distrust: bool = False) -> None:
+        super().__init__(why)
+        self.distrust = distrust
 
 
 class Sizes:
@@ -211,7 +218,10 @@ class Driver:
         if self._over:
             return
         self.stop()
-        self._failed(error)
+        if isinstance(error, MemberStoppedError) and error.distrust:
+            self._storage.distrust(str(error), partial(self._failed, error))
+        else:
+            self._failed(error)
 
     def _storage_failed(self, error: StorageError) -> None:
         self.fail(error)
@@ -376,7 +386,11 @@ class Driver:
     def _persist_epochs(self, effect: effects.PersistEpochs) -> None:
         done = events.EpochsPersisted(effect.request_id)
         self._storage.persist_epochs(
-            effect.accepted, effect.current, effect.cluster_id, partial(self.happened, done)
+            effect.accepted,
+            effect.current,
+            effect.cluster_id,
+            partial(self.happened, done),
+            repaired=effect.repaired,
         )
 
     def _truncate(self, effect: effects.Truncate) -> None:
@@ -438,4 +452,4 @@ class Driver:
         self.happened(event)
 
     def _stop(self, effect: effects.Stop) -> None:
-        raise MemberStoppedError(effect.reason)
+        raise MemberStoppedError(effect.reason, distrust=effect.distrust)

@@ -66,6 +66,11 @@ class Report(Protocol):
         ...
 
     @property
+    def damaged(self) -> str | None:
+        """Why this member waits for the others to repair it; None if it is whole."""
+        ...
+
+    @property
     def mode(self) -> str:
         """One of standalone, leader, follower, observer, read-only."""
         ...
@@ -159,13 +164,21 @@ def answer(word: str, report: Report) -> str:
     if allowed is not None and word not in allowed and not _always_allowed(word, report):
         return f"{word} is not executed because it is not in the whitelist.\n"
     if not report.serving and word not in _ALWAYS_ANSWERED:
-        return NOT_SERVING
+        return NOT_SERVING + _damage(report)
     return WORDS[word](report)[:ANSWER_CHARACTERS_MAX]
 
 
 def _always_allowed(word: str, report: Report) -> bool:
     """Clients in read-only mode look for a better server with `isro`."""
     return word == "isro" and report.config.read_only_enabled
+
+
+def _damage(report: Report) -> str:
+    """A second line for people; programs look for the first."""
+    why = report.damaged
+    if why is None:
+        return ""
+    return f"This member is damaged and waits to be repaired by the others: {why}\n"
 
 
 def _ruok(_: Report) -> str:

@@ -11,7 +11,7 @@ from zabd.server.driver import Driver
 from zabd.server.four_letter import ConnectionReport, Spread
 from zabd.server.identity import Identity
 from zabd.storage import Storage
-from zabd.zab.messages import PeerState
+from zabd.zab.messages import PeerState, Standing
 
 _STATES: Final = {
     PeerState.LOOKING: "looking",
@@ -78,6 +78,7 @@ class MemberReport:
         self._clock = clock
         self._identity = identity
         self._started_ms = driver.now_ms()
+        self.why_damaged: str | None = None
 
     @property
     def serving(self) -> bool:
@@ -88,6 +89,14 @@ class MemberReport:
     def read_only(self) -> bool:
         """Whether there is no quorum, and only clients are served that said they would read."""
         return self._clients.read_only
+
+    @property
+    def damaged(self) -> str | None:
+        """Why this member cannot vouch for its past, as long as it cannot."""
+        peer = self._replica.peer
+        if peer.standing is not Standing.DAMAGED:
+            return None
+        return self.why_damaged or "its directory was found damaged"
 
     @property
     def mode(self) -> str:
@@ -265,6 +274,7 @@ class MemberReport:
         yield "zabd_bytes_written", counters.bytes_written
         yield "zabd_snapshots", counters.snapshots
         yield "zabd_snapshot_failures", counters.snapshot_failures
+        yield "zabd_standing", self._replica.peer.standing.name.lower()
         yield "zabd_epoch", self._replica.peer.epoch
         yield "zabd_tree_digest", f"{self._replica.tree.digest:016x}"
 

@@ -57,6 +57,7 @@ class Sources:
     ensemble: int | None = None
     standalone: bool = False
     new_cluster: bool = False
+    give_up_damaged: bool = False
 
 
 def resolve(sources: Sources, read_myid: Callable[[str], str | None]) -> Resolved:
@@ -98,9 +99,15 @@ class _Resolution:
             member_id=member_id,
             members=members,
             new_cluster=self._sources.new_cluster,
+            give_up_damaged=self._sources.give_up_damaged,
             **values,
         )
         self._check_voters(config)
+        if config.give_up_damaged:
+            self._notices.append(
+                "--give-up-damaged: whatever is damaged in this member's directory is lost for "
+                "good, acknowledged writes among it; leave the option out of the next start"
+            )
         return Resolved(config, tuple(self._notices))
 
     # Which value each key has.

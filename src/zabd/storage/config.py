@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, TypeAlias
 
 from zabd.model import ConfigError
@@ -14,6 +15,17 @@ GROUP_BYTES_MAX: Final = 4 << 20
 """One write to the log: a few batches of the largest requests, some milliseconds of a disk."""
 
 SPACE_CHECK_MS: Final = 1000
+
+
+class OnDamage(Enum):
+    """What a start does about damage that it finds."""
+
+    REFUSE = "refuse"
+    """Change nothing and say where it is: nobody else has what is lost."""
+    REPAIR = "repair"
+    """Keep what can be vouched for; the others have the rest (S20)."""
+    GIVE_UP = "give up"
+    """The operator says that what is lost is lost: go on with what can be vouched for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,9 @@ class StorageConfig:
     space_floor_bytes: int = 96 << 20
     """Below this much free space `space_low` asks the member to refuse writes (S11): two segments
     and a snapshot of a small tree, so that deletes and session closes still find room."""
+
+    on_damage: OnDamage = OnDamage.REFUSE
+    """A member of an ensemble repairs; one that is alone refuses."""
 
     def __post_init__(self) -> None:
         if self.snapshots_kept < SNAPSHOTS_KEPT_MIN:

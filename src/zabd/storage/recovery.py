@@ -19,8 +19,15 @@ from typing import NamedTuple, Protocol
 
 from zabd.model import DamagedError, Epoch, MemberId, Zxid
 from zabd.storage import small_file
-from zabd.storage.config import StorageConfig, Trace
-from zabd.storage.disk import Disk, DiskOp, Rename, Size, SyncDir, Unlink
+from zabd.storage.config import OnDamage, StorageConfig, Trace
+from zabd.storage.disk import Disk, DiskOp, Size, SyncDir, Unlink
+from zabd.storage.distrust import (
+    Distrust,
+    Extent,
+    read_distrust,
+    remove_distrust,
+    write_distrust,
+)
 from zabd.storage.epochs import (
     EPOCHS,
     IDENTITY,
@@ -43,9 +50,9 @@ from zabd.storage.record import (
     segment_file,
     segment_number,
 )
+from zabd.storage.salvage import salvage, set_aside
 from zabd.storage.segment import Segment
 from zabd.storage.snapshots import (
-    DAMAGED,
     INCOMING,
     WINDOW_BYTES,
     SnapshotDecoder,
@@ -64,6 +71,9 @@ class RecoverySink(Protocol):
     records begin at an empty tree. DamagedError from `snapshot_chunk` or `end_snapshot` says that
     the content is not a tree.
     """
+
+    def begin_anew(self) -> None:
+        """Forget everything: what was damaged has been set aside, and reading begins again."""
 
     def begin_snapshot(self, position: LogPosition) -> None:
         """Forget everything; a snapshot at `position` follows."""
@@ -90,6 +100,8 @@ class Recovered(NamedTuple):
     """Durable, but not known to be committed."""
     empty: bool
     """No record and no snapshot: the history is at its beginning."""
+    damaged: str | None = None
+    """Why the member cannot vouch for more than this, if it cannot; then it may not vote (S20)."""
 
 
 class Restored(NamedTuple):
@@ -113,28 +125,120 @@ def recover(
     trace: Trace,
 ) -> Procedure[Restored]:
     """The state of the directory; StorageError or DamagedError if a member may not start on it."""
-    home = yield from _open_home(data, log, config, member, cluster_id)
-    home = yield from _finish_noted_change(home, trace)
-    headers, hollow = yield from _read_headers(home)
-    snapshot, aside = yield from _load_snapshot(home, sink, headers, trace)
-    replay = _Replay(home, sink, snapshot.position if snapshot else GENESIS)
-    yield from replay.read(headers)
-    yield from set_aside(home.data, aside)
-    yield from _clear_away(home, hollow)
-    segments = yield from _settle_tail(home, replay, trace)
-    if replay.blank:
-        # Only now: while the segment before it may be sealed, it is not missing (V3).
-        yield home.log, [*(Unlink(file) for file in replay.blank), SyncDir()]
-    home = yield from write_mark(home, replay.end)
-    recovered = Recovered(
-        home.epochs.accepted,
-        home.epochs.current,
-        home.owner.cluster_id,
-        replay.delivered,
-        tuple(replay.pending),
-        empty=replay.end == GENESIS,
-    )
-    return Restored(home, segments, replay.end, replay.committed, snapshot, recovered)
+    start = _Start(data, log, config, sink, member, cluster_id, trace)
+    if config.on_damage is OnDamage.REFUSE:
+        yield from start.require_trust()
+        return (yield from start.restore())
+    distrust = yield from start.salvage_if_distrusted()
+    try:
+        restored = yield from start.restore()
+    except DamagedError as error:
+        distrust = yield from start.distrust(Extent.PREFIX, str(error))
+        restored = yield from start.restore_what_is_left()
+    if distrust is not None and config.on_damage is OnDamage.GIVE_UP:
+        yield data, remove_distrust()
+        given_up = {"level": "warning", "zxid": restored.end.zxid, "lost": distrust.why}
+        trace("given_up", given_up)
+        distrust = None
+    if distrust is not None:
+        recovered = restored.recovered._replace(damaged=distrust.why)
+        restored = restored._replace(recovered=recovered)
+    return restored
+
+
+class _Start:
+    """One start of one member: what it reads, and what it does about damage."""
+
+    def __init__(
+        self,
+        data: Disk,
+        log: Disk,
+        config: StorageConfig,
+        sink: RecoverySink,
+        member: MemberId,
+        cluster_id: bytes | None,
+        trace: Trace,
+    ) -> None:
+        self._data = data
+        self._log = log
+        self._config = config
+        self._sink = sink
+        self._member = member
+        self._cluster_id = cluster_id
+        self._trace = trace
+
+    def restore(self) -> Procedure[Restored]:
+        """Read and check everything, then settle the end of the log."""
+        sink, trace = self._sink, self._trace
+        home = yield from _open_home(
+            self._data, self._log, self._config, self._member, self._cluster_id
+        )
+        home = yield from _finish_noted_change(home, trace)
+        headers, hollow = yield from _read_headers(home)
+        snapshot, aside = yield from _load_snapshot(home, sink, headers, trace)
+        replay = _Replay(home, sink, snapshot.position if snapshot else GENESIS)
+        yield from replay.read(headers)
+        yield from set_aside(home.data, aside)
+        yield from _clear_away(home, hollow)
+        segments = yield from _settle_tail(home, replay, trace)
+        if replay.blank:
+            # Only now: while the segment before it may be sealed, it is not missing (V3).
+            yield home.log, [*(Unlink(file) for file in replay.blank), SyncDir()]
+        home = yield from write_mark(home, replay.end)
+        recovered = Recovered(
+            home.epochs.accepted,
+            home.epochs.current,
+            home.owner.cluster_id,
+            replay.delivered,
+            tuple(replay.pending),
+            empty=replay.end == GENESIS,
+        )
+        return Restored(home, segments, replay.end, replay.committed, snapshot, recovered)
+
+    # --- damage ---------------------------------------------------------------------------------
+
+    def require_trust(self) -> Procedure[None]:
+        """Nobody else could repair this member: it does not start on what it knows to be short."""
+        names = yield from list_names(self._data)
+        distrust = yield from read_distrust(self._data, names)
+        if distrust is not None:
+            raise DamagedError(
+                f"this directory was found damaged before ({distrust.why}); restore it from a copy,"
+                " or start once with --give-up-damaged to go on with what is left and lose the rest"
+            )
+
+    def salvage_if_distrusted(self) -> Procedure[Distrust | None]:
+        """The note of an earlier incarnation; what it says not to believe is set aside."""
+        names = yield from list_names(self._data)
+        distrust = yield from read_distrust(self._data, names)
+        gives_up = self._config.on_damage is OnDamage.GIVE_UP
+        if distrust is not None and distrust.extent is Extent.NOTHING and not gives_up:
+            yield from self._salvage(keep=False)
+            return (yield from self.distrust(Extent.PREFIX, distrust.why))
+        return distrust
+
+    def distrust(self, extent: Extent, why: str) -> Procedure[Distrust]:
+        """Make it known, durably, that there is less here than there was."""
+        distrust = Distrust(extent, why)
+        names = yield from list_names(self._data)
+        yield self._data, write_distrust(distrust, names)
+        self._trace("damaged", {"level": "error", "why": why})
+        return distrust
+
+    def restore_what_is_left(self) -> Procedure[Restored]:
+        """Set aside what is damaged and start on the rest; on nothing, if that cannot be read."""
+        yield from self._salvage(keep=True)
+        try:
+            self._sink.begin_anew()
+            return (yield from self.restore())
+        except DamagedError as error:
+            self._trace("damaged", {"level": "error", "why": str(error)})
+        yield from self._salvage(keep=False)
+        self._sink.begin_anew()
+        return (yield from self.restore())
+
+    def _salvage(self, *, keep: bool) -> Procedure[None]:
+        return salvage(self._data, self._log, self._config, self._member, self._trace, keep=keep)
 
 
 # --- who owns the directory, and what was promised -----------------------------------------------
@@ -239,20 +343,6 @@ def _read_snapshot(home: Home, sink: RecoverySink, file: str) -> Procedure[Snaps
     info = decoder.finish()
     sink.end_snapshot()
     return info
-
-
-def set_aside(disk: Disk, files: list[str]) -> Procedure[None]:
-    """Rename damaged snapshots out of the way, in the place of nothing else (S15)."""
-    names = yield from list_names(disk)
-    ops: list[DiskOp] = []
-    for file in files:
-        target, count = file + DAMAGED, 1
-        while target in names:
-            count += 1
-            target = f"{file}{DAMAGED}-{count}"
-        ops.append(Rename(file, target))
-    if ops:
-        yield disk, [*ops, SyncDir()]
 
 
 # --- the log -------------------------------------------------------------------------------------

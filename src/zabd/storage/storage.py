@@ -20,6 +20,7 @@ from zabd.model import Epoch, LocalProtocolError, MemberId, StorageError, Zxid
 from zabd.storage import small_file
 from zabd.storage.config import StorageConfig, StorageCounters, Trace
 from zabd.storage.disk import Disk, DiskOp, DiskOutcome, FreeSpace, Lane, Rename, SyncDir, Unlink
+from zabd.storage.distrust import Distrust, Extent, remove_distrust, write_distrust
 from zabd.storage.epochs import (
     EPOCHS,
     IDENTITY,
@@ -31,8 +32,9 @@ from zabd.storage.epochs import (
 from zabd.storage.log_changes import Changed, Home, restart, truncate
 from zabd.storage.procedures import Procedure, list_names, run
 from zabd.storage.record import CLUSTER_ID_BYTES_MAX
-from zabd.storage.recovery import Recovered, RecoverySink, Restored, recover, set_aside, write_mark
+from zabd.storage.recovery import Recovered, RecoverySink, Restored, recover, write_mark
 from zabd.storage.retention import delete, doomed_segments, doomed_snapshots
+from zabd.storage.salvage import set_aside
 from zabd.storage.snapshot_files import Finished, SnapshotReader, SnapshotWriter
 from zabd.storage.snapshots import INCOMING, SnapshotInfo, snapshot_file, snapshot_zxid
 from zabd.storage.txn_log import TxnLog
@@ -74,6 +76,7 @@ class Storage:
         self._busy = False
         self._failed = False
         self._closed = False
+        self._damaged = False
 
     # --- the state of it ------------------------------------------------------------------------
 
@@ -118,8 +121,9 @@ class Storage:
     ) -> None:
         """Read and check everything; StorageError or DamagedError says why a member may not start.
 
-        An error is one sentence: what is wrong, where, and what to do. `cluster_id` is the one that
-        the member is told to belong to, None if it is told nothing.
+        What happens about damage is the configuration's to say (`OnDamage`). An error is one
+        sentence: what is wrong, where, and what to do. `cluster_id` is the one that the member is
+        told to belong to, None if it is told nothing.
         """
 
         def restored(result: Restored | StorageError) -> None:
@@ -225,15 +229,43 @@ class Storage:
         current: Epoch,
         cluster_id: bytes | None,
         done: Callable[[], None],
+        *,
+        repaired: bool = False,
     ) -> None:
         """Make the promises durable, and the ensemble that the directory belongs to, once known.
 
-        Raises LocalProtocolError for epochs that go back, or for another ensemble.
+        `repaired`: the log holds an established leader's history, and with these epochs a damaged
+        member is whole. Raises LocalProtocolError for epochs that go back, or for another ensemble.
         """
         self._require_open()
         self._check_promise(accepted, current, cluster_id)
         self._promised = Epochs(accepted, current)  # what later calls may not go back behind
-        self._enqueue(lambda: self._persist_epochs(accepted, current, cluster_id, done))
+        self._enqueue(
+            lambda: self._persist_epochs(accepted, current, cluster_id, done, repaired=repaired)
+        )
+
+    def distrust(self, why: str, done: Callable[[], None]) -> None:
+        """The tree is not the others': the next start, by a durable note, begins with nothing.
+
+        Nothing else is done for this incarnation any more, which is over.
+        """
+
+        def noted(result: StorageError | None) -> None:
+            if isinstance(result, StorageError):
+                self._trace("distrust_failed", {"level": "error", "what": str(result)})
+            done()
+
+        def note() -> Procedure[None]:
+            names = yield from list_names(self._data)
+            yield self._data, write_distrust(Distrust(Extent.NOTHING, why), names)
+
+        if self._failed or self._closed:
+            done()
+            return
+        self._failed = True
+        self._log.stop()
+        self._jobs.clear()
+        run(note(), noted)
 
     def _check_promise(self, accepted: Epoch, current: Epoch, cluster_id: bytes | None) -> None:
         promised = self._promised
@@ -249,7 +281,13 @@ class Storage:
             raise LocalProtocolError(f"a cluster id has at most {CLUSTER_ID_BYTES_MAX} bytes")
 
     def _persist_epochs(
-        self, accepted: Epoch, current: Epoch, cluster_id: bytes | None, done: Callable[[], None]
+        self,
+        accepted: Epoch,
+        current: Epoch,
+        cluster_id: bytes | None,
+        done: Callable[[], None],
+        *,
+        repaired: bool,
     ) -> None:
         epochs = Epochs(accepted, current, self._log.durable)
         owner = self._home.owner
@@ -258,11 +296,17 @@ class Storage:
             owner = Identity(owner.member, cluster_id)
             ops += small_file.replace(IDENTITY, encode_identity(owner))
         ops += small_file.replace(EPOCHS, encode_epochs(epochs))
+        mends = repaired and self._damaged
+        if mends:
+            ops += remove_distrust()
 
         def persisted(result: StorageError | None) -> None:
             if isinstance(result, StorageError):
                 self._fail(result)
                 return
+            if mends:
+                self._damaged = False
+                self._trace("repaired", {"zxid": self._log.durable.zxid, "epoch": current})
             self._adopt(replace(self._home, owner=owner, epochs=epochs))
             self._next_job(done)
 
@@ -435,6 +479,7 @@ class Storage:
     def _go_on_from(self, restored: Restored) -> None:
         self._adopt(restored.home)
         self._promised = restored.home.epochs
+        self._damaged = restored.recovered.damaged is not None
         self._log.replace(restored.segments, restored.end, restored.committed)
         self._verified = [restored.snapshot] if restored.snapshot else []
 

@@ -10,7 +10,7 @@ from zabd.zab.effects import FindRecord, StreamRecords, StreamSnapshot
 from zabd.zab.learners import Learner, Stage
 from zabd.zab.log import LogPosition
 from zabd.zab.member import Member
-from zabd.zab.messages import Diff, Propose, Trunc
+from zabd.zab.messages import Diff, Propose, Standing, Trunc
 
 
 class Alignment:
@@ -20,6 +20,17 @@ class Alignment:
 
     def __init__(self, member: Member) -> None:
         self._m = member
+
+    def begin(self, learner: Learner, *, established: bool) -> None:
+        """Align the learner now, or once we are established.
+
+        What a damaged one has left may be the last copy of something: nobody changes it before a
+        quorum holds our history without it.
+        """
+        if learner.standing is Standing.DAMAGED and not established:
+            learner.stage = Stage.HELD
+        else:
+            self.align(learner)
 
     def align(self, learner: Learner) -> None:
         """Decide, by the learner's position, between Diff, Trunc and a look at the disk."""
@@ -84,8 +95,11 @@ class Alignment:
             learner.stage = Stage.HELD
 
     def release(self, learner: Learner) -> None:
-        """We are established: a learner that had to wait gets its snapshot."""
-        self._snapshot(learner)
+        """We are established: a learner that had to wait is aligned, or gets its snapshot."""
+        if learner.standing is Standing.DAMAGED:
+            self.align(learner)
+        else:
+            self._snapshot(learner)
 
     def aligned(self, learner: Learner, position: LogPosition) -> None:
         """The learner's history durably ends at this point of ours."""

@@ -33,6 +33,11 @@ def vote_of(notification: Notification) -> Vote | None:
     return Vote(notification.epoch, notification.zxid, notification.leader)
 
 
+def may_found(notification: Notification) -> bool:
+    """Whether the sender knows of no earlier life, and has forgotten none."""
+    return notification.history_empty and notification.standing is not Standing.DAMAGED
+
+
 class Ballot:
     """The notifications that count, by sender, and our own vote."""
 
@@ -88,10 +93,10 @@ class Ballot:
     def founding(self) -> bool:
         """Whether all that could know of an earlier life of this ensemble say there was none."""
         m = self._m
-        if not m.history_empty or m.config.observer:
+        if not m.history_empty or m.config.observer or m.damaged:
             return False
         heard = self._heard()
-        if not all(notification.history_empty for notification in heard):
+        if not all(may_found(notification) for notification in heard):
             return False
         told = m.standing is Standing.FOUNDER or any(
             notification.standing is Standing.FOUNDER for notification in heard
@@ -106,6 +111,17 @@ class Ballot:
 
     def _counts(self, notification: Notification) -> bool:
         return notification.standing is Standing.VOTER or self.founding()
+
+    def forgetful(self) -> dict[MemberId, Standing]:
+        """The voters that say they cannot vouch for their past, ourselves included."""
+        m = self._m
+        told = {one.sender: one.standing for one in (*self.votes.values(), *self.settled.values())}
+        told[m.me] = m.standing
+        return {
+            voter: told[voter]
+            for voter in m.config.voters
+            if told.get(voter, Standing.VOTER) is not Standing.VOTER
+        }
 
     # --- what follows ---------------------------------------------------------------------------
 

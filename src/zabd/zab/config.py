@@ -71,3 +71,5 @@ class RecoveredState:
     cluster_id: bytes | None = None
     delivered: LogPosition = GENESIS
     tail: tuple[Batch, ...] = ()
+    damaged: bool = False
+    """Something is lost: the history is only what can be vouched for, the epochs the least ones."""

@@ -19,7 +19,7 @@ from zabd.model.errors import RemoteProtocolError
 from zabd.model.ids import Epoch, LinkId, MemberId
 from zabd.zab.learners import EPOCH_JUMP_MAX, Learner, Stage
 from zabd.zab.member import Member
-from zabd.zab.messages import FORMAT, AckEpoch, FollowerInfo, LeaderInfo, Message
+from zabd.zab.messages import FORMAT, AckEpoch, FollowerInfo, LeaderInfo, Message, Standing
 
 
 class LearnerDiscovery:
@@ -105,12 +105,15 @@ class LeaderDiscovery:
     def own_vote(self) -> tuple[MemberId, ...]:
         """Ourselves, if we can vouch for our past."""
         m = self._m
+        assert not m.damaged, "a damaged member never leads"
         return (m.me,) if m.cluster_id is not None or self.founding else ()
 
     def counts(self, info: FollowerInfo) -> bool:
         """Whether quorums may rest on a learner with this introduction."""
+        if info.observer or info.standing is Standing.DAMAGED:
+            return False
         founds = self.founding and not info.position.zxid
-        return not info.observer and (info.cluster_id is not None or founds)
+        return info.cluster_id is not None or founds
 
     def greet(self, learner: Learner, learners: dict[LinkId, Learner]) -> None:
         """A learner has introduced itself."""

@@ -68,12 +68,17 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class PersistEpochs:
-    """Replace the epoch file atomically and durably; answer with EpochsPersisted."""
+    """Replace the epoch file atomically and durably; answer with EpochsPersisted.
+
+    `repaired`: the durable history is an established leader's; with the epochs, and as durably as
+    they, a damaged member is whole again.
+    """
 
     request_id: int
     accepted: Epoch
     current: Epoch
     cluster_id: bytes | None
+    repaired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +158,13 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """This incarnation cannot go on; the reason is a sentence for the operator."""
+    """This incarnation cannot go on; the reason is a sentence for the operator.
+
+    `distrust`: what is on the disk is not to be believed by the next one either.
+    """
 
     reason: str
+    distrust: bool = False
 
 
 Effect: TypeAlias = (

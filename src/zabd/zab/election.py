@@ -5,7 +5,8 @@ later current epoch, then the longer history, then the greater id. So the member
 quorum, the best history. Safety does not rest on that: discovery checks it again.
 
 A member without a cluster id votes, and is counted, only in a founding: when every configured voter
-has said in this round that its history is empty, or one was told by its operator to found.
+has said in this round that its history is empty, or one was told by its operator to found. A member
+that is damaged neither votes nor counts: it waits for a leader that the others elect without it.
 
 Invariants
     E2  A member votes only while its disk owes it nothing, so its vote speaks of durable history.
@@ -31,7 +32,7 @@ from zabd.zab.events import (
 )
 from zabd.zab.learners import check_follower_info
 from zabd.zab.member import Follow, Lead, Look, Member
-from zabd.zab.messages import FollowerInfo, Notification, PeerState
+from zabd.zab.messages import FollowerInfo, Notification, PeerState, Standing
 
 FINALIZE_MS: Final = 20
 """A quorum that agrees waits this long for the voters it has not heard, who may know better."""
@@ -53,6 +54,7 @@ class Looking:
         "_begun",
         "_early",
         "_finalize_ms",
+        "_forgetful",
         "_hold_ms",
         "_lost",
         "_m",
@@ -66,6 +68,7 @@ class Looking:
         self._begun = False
         self._ballot = Ballot(member)
         self._early: dict[LinkId, FollowerInfo] = {}
+        self._forgetful: dict[MemberId, Standing] = {}
         self._finalize_ms: int | None = None
         self._hold_ms = 0
         self._retry_ms = 0
@@ -132,6 +135,7 @@ class Looking:
         self._broadcast()
         for notification in heard:
             self._count(notification)
+        self._tell_if_hopeless()
         self._decide()
 
     # --- notifications --------------------------------------------------------------------------
@@ -156,6 +160,7 @@ class Looking:
             known = before is not None and before.state is PeerState.LEADING
             if self._begun and not known and notification.state is PeerState.LEADING:
                 self._ask_about(sender)
+        self._tell_if_hopeless()
         self._decide()
 
     def _ask_about(self, leader: MemberId) -> None:
@@ -211,6 +216,37 @@ class Looking:
             self._broadcast()
         self._decide()
 
+    # --- when there can be none -----------------------------------------------------------------
+
+    @property
+    def hopeless(self) -> tuple[MemberId, ...]:
+        """The damaged and blank voters, if the others are too few for a quorum without them."""
+        m = self._m
+        told = self._ballot.forgetful()
+        left = len(m.config.voters) - len(told)
+        if left >= m.quorum.size or Standing.DAMAGED not in told.values():
+            return ()
+        return tuple(told)
+
+    def _tell_if_hopeless(self) -> None:
+        """Say once, and whenever it changes, that no leader can be elected, and why."""
+        told = self._ballot.forgetful()
+        if told == self._forgetful:
+            return
+        self._forgetful = told
+        if members := self.hopeless:
+            names = ", ".join(f"{member} ({told[member].name.lower()})" for member in members)
+            self._m.trace(
+                "waits_for_repair",
+                {
+                    "level": "error",
+                    "members": names,
+                    "what": "so many members are damaged that the others cannot elect a leader: "
+                    "nothing is served until one of them is restored from a copy, or an operator "
+                    "gives up what it lost (--give-up-damaged)",
+                },
+            )
+
     # --- the decision ---------------------------------------------------------------------------
 
     def _decide(self) -> None:
@@ -237,7 +273,7 @@ class Looking:
 
     def _elected(self, leader: MemberId) -> None:
         m = self._m
-        if not self._begun or leader not in m.config.voters:
+        if not self._begun or leader not in m.config.voters or (m.damaged and leader == m.me):
             return
         if leader == m.me:
             early, self._early = tuple(self._early.items()), {}

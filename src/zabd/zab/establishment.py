@@ -24,7 +24,7 @@ from zabd.zab.codec import CLUSTER_ID_SIZE
 from zabd.zab.learners import Learner, Learners, Stage
 from zabd.zab.log import LogPosition
 from zabd.zab.member import Member
-from zabd.zab.messages import AckNewLeader, NewLeader, TruncRefused, UpToDate
+from zabd.zab.messages import AckNewLeader, NewLeader, Standing, TruncRefused, UpToDate
 
 
 class Establishment:
@@ -59,7 +59,7 @@ class Establishment:
         self._m.save_epochs(self._epoch, self._epoch, self._cluster_id())
         for learner in self._learners:
             if learner.stage is Stage.PROMISED:
-                self._alignment.align(learner)
+                self._alignment.begin(learner, established=False)
 
     def _cluster_id(self) -> bytes:
         """Ours, or that of anyone who has one, or a new one: then this is the founding."""
@@ -79,7 +79,7 @@ class Establishment:
 
     def join(self, learner: Learner) -> None:
         """A learner has promised, after the quorum that made the epoch ours."""
-        self._alignment.align(learner)
+        self._alignment.begin(learner, established=self.established)
         self._invite(learner)
 
     def found(self, request_id: int, position: LogPosition | None) -> None:
@@ -129,7 +129,7 @@ class Establishment:
 
     def _may_be_invited(self, learner: Learner) -> bool:
         """N3."""
-        if learner.counts or learner.cluster_id is not None:
+        if learner.counts or learner.standing is Standing.VOTER:
             return True
         if self.established:
             self._confirmations.admit(learner.link, [*self._learners])
@@ -151,7 +151,8 @@ class Establishment:
         m.trace("synced", {"learner": learner.member, "zxid": message.zxid})
         learner.stage = Stage.SYNCED
         if not learner.observer:
-            # From here on even one that was blank knows what it has promised, and to whom.
+            # From here on even one that was blank knows what it has promised, and to whom, and one
+            # that was damaged has all of our history.
             learner.counts = True
             self.broadcast.count(learner.member, message.zxid)
         if self.established:
@@ -175,6 +176,7 @@ class Establishment:
                 self._let_serve(learner)
             elif learner.stage is Stage.HELD:
                 self._alignment.release(learner)
+                self._invite(learner)
 
     def _let_serve(self, learner: Learner) -> None:
         learner.stage = Stage.SERVING

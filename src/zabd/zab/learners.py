@@ -28,7 +28,7 @@ class Stage(IntEnum):
     STREAMING = 4
     """Records come to it from the disk."""
     HELD = 5
-    """It refused to truncate; the snapshot waits until we are established without it."""
+    """It refused to truncate, or is damaged: it waits until we are established without it."""
     CAUGHT_UP = 6
     """It has all of our history and gets every new proposal."""
     INVITED = 7
@@ -55,6 +55,7 @@ class Learner:
         "promised_epoch",
         "request_id",
         "stage",
+        "standing",
     )
 
     def __init__(self, link: LinkId, info: FollowerInfo, now_ms: int, *, counts: bool) -> None:
@@ -62,6 +63,7 @@ class Learner:
         self.member: MemberId = info.member
         self.observer = info.observer
         self.cluster_id = info.cluster_id
+        self.standing = info.standing
         self.accepted_epoch: Epoch = info.accepted_epoch
         self.counts = counts
         """Whether it is a voter that can vouch for its past, so that quorums may rest on it."""
@@ -173,5 +175,7 @@ def check_follower_info(member: Member, info: FollowerInfo) -> None:
             f"member {info.member} claims to have accepted epoch {info.accepted_epoch}, "
             f"absurdly far from {member.accepted_epoch}"
         )
+    if info.standing is Standing.DAMAGED:
+        return  # who it belonged to may be among what it lost
     if (info.cluster_id is None) != (info.standing is not Standing.VOTER):
         raise RemoteProtocolError(f"member {info.member} is blank and has a cluster, or neither")

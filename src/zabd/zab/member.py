@@ -65,6 +65,7 @@ class Member(History):
         "cluster_id",
         "config",
         "current_epoch",
+        "damaged",
         "failures",
         "quorum",
         "rng",
@@ -85,6 +86,7 @@ class Member(History):
         self.accepted_epoch: Epoch = recovered.accepted_epoch
         self.current_epoch: Epoch = recovered.current_epoch
         self.cluster_id = recovered.cluster_id
+        self.damaged = recovered.damaged
         assert self.current_epoch <= self.accepted_epoch, "I3"
         self.saving: PersistEpochs | None = None
         self.round = 0
@@ -102,6 +104,8 @@ class Member(History):
     @property
     def standing(self) -> Standing:
         """What this member can vouch for."""
+        if self.damaged:
+            return Standing.DAMAGED
         if self.cluster_id is not None:
             return Standing.VOTER
         return Standing.FOUNDER if self.config.new_cluster else Standing.BLANK
@@ -170,12 +174,19 @@ class Member(History):
 
     # --- the disk -------------------------------------------------------------------------------
 
-    def save_epochs(self, accepted: Epoch, current: Epoch, cluster_id: bytes | None) -> None:
+    def save_epochs(
+        self,
+        accepted: Epoch,
+        current: Epoch,
+        cluster_id: bytes | None,
+        *,
+        repaired: bool = False,
+    ) -> None:
         """Ask for the promise to be made durable; it is ours only when it is."""
         assert self.saving is None, "one promise at a time"
         assert accepted >= self.accepted_epoch, "I3"
         assert self.current_epoch <= current <= accepted, "I3"
-        self.saving = PersistEpochs(self.new_id(), accepted, current, cluster_id)
+        self.saving = PersistEpochs(self.new_id(), accepted, current, cluster_id, repaired)
         self.outbox.append(self.saving)
 
     def epochs_saved(self, request_id: int) -> None:
@@ -187,6 +198,8 @@ class Member(History):
         self.accepted_epoch = saved.accepted
         self.current_epoch = saved.current
         self.cluster_id = saved.cluster_id
+        if saved.repaired:
+            self.damaged = False
 
     def stalled_at_ms(self) -> int | None:
         """When the oldest append will have taken too long (S12)."""
@@ -200,6 +213,7 @@ class Member(History):
             self.accepted_epoch,
             self.current_epoch,
             self.cluster_id,
+            self.damaged,
             self.history_key(),
             self.saving and (self.saving.accepted, self.saving.current, self.saving.cluster_id),
             self.round,

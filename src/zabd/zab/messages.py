@@ -29,10 +29,7 @@ class PeerState(IntEnum):
 
 
 class Standing(IntEnum):
-    """What a member can vouch for, and so whether it votes and counts.
-
-    A later format may add DAMAGED: a member that lost a part of its history.
-    """
+    """What a member can vouch for, and so whether it votes and counts."""
 
     VOTER = 0
     """It belongs to a cluster and remembers its promises."""
@@ -40,6 +37,8 @@ class Standing(IntEnum):
     """It has no cluster id: new, or its disk was replaced. It votes only in a founding."""
     FOUNDER = 2
     """It is blank, and its operator said that this is a new cluster."""
+    DAMAGED = 3
+    """It lost a part of its history or of its promises. It never votes, not even in a founding."""
 
 
 @dataclass(frozen=True, slots=True)

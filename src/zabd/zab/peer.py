@@ -168,13 +168,21 @@ class Peer:
 
     @property
     def standing(self) -> Standing:
-        """Whether it can vouch for its past; a blank member votes only in a founding."""
+        """Whether it can vouch for its past.
+
+        A blank member votes only in a founding, a damaged one never: it is repaired first.
+        """
         return self._m.standing
 
     @property
     def waiting_for(self) -> tuple[MemberId, ...]:
         """While it looks: the voters it has not heard. A founding needs every one of them."""
         return self._role.waiting_for if isinstance(self._role, Looking) else ()
+
+    @property
+    def hopeless(self) -> tuple[MemberId, ...]:
+        """While it looks: the damaged and blank voters, if they are too many for any election."""
+        return self._role.hopeless if isinstance(self._role, Looking) else ()
 
     @property
     def leader_link(self) -> LinkId | None:

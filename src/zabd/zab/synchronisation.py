@@ -181,7 +181,9 @@ class LearnerSynchronisation:
             return
         if invited is None or m.saving or m.durable.zxid < invited.position.zxid:
             return
-        m.save_epochs(max(m.accepted_epoch, self.epoch), self.epoch, invited.cluster_id)
+        accepted = max(m.accepted_epoch, self.epoch)
+        # Only an established leader invites a damaged member, and now it has all of that history.
+        m.save_epochs(accepted, self.epoch, invited.cluster_id, repaired=m.damaged)
 
     def epochs_saved(self) -> None:
         """History and epoch are durable, so we may say so; later acknowledgements come after."""
