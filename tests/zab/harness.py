@@ -77,6 +77,8 @@ class Store:
     history: list[Batch] = field(default_factory=list)
     base: int = 0  # how many batches of the history the log on disk no longer holds
     watermark: int = 0  # the commit point that the log names
+    damaged: bool = False
+    had: list[Batch] = field(default_factory=list)  # and acknowledged, before it was damaged
 
     @property
     def last(self) -> LogPosition:
@@ -97,7 +99,9 @@ class Store:
             settled += 1
         delivered = self.history[settled - 1].position if settled else GENESIS
         tail = tuple(self.history[settled:])
-        return RecoveredState(self.accepted, self.current, self.cluster_id, delivered, tail)
+        return RecoveredState(
+            self.accepted, self.current, self.cluster_id, delivered, tail, damaged=self.damaged
+        )
 
 
 class MemberUnderTest:
@@ -286,6 +290,23 @@ class World:
         assert self.members[number].peer is None
         self.members[number].store = Store()
 
+    def damage(self, number: int, keep: int, *, forgets: bool = False) -> None:
+        """Of the history of a member that is down only `keep` batches can be vouched for.
+
+        If it `forgets`, of its promises only the least that the rest of its log proves.
+        """
+        member = self.members[number]
+        assert member.peer is None
+        store = member.store
+        self._say(number, "damaged", f"{keep} of {len(store.history)} batches are left")
+        store.had += store.history[keep:]
+        del store.history[keep:]
+        store.damaged = True
+        store.watermark = min(store.watermark, store.last.zxid)
+        store.base = min(store.base, keep)
+        if forgets:
+            store.accepted = store.current = store.last.zxid.epoch
+
     def purge(self, number: int) -> None:
         """Drop all log records that the member has delivered; a snapshot holds them."""
         store = self.members[number].store
@@ -387,13 +408,15 @@ class World:
                     return ev.Persisted(append_id)
 
                 self._to_disk(member, append)
-            case fx.PersistEpochs(request_id, accepted, current, cluster_id):
+            case fx.PersistEpochs(request_id, accepted, current, cluster_id, repaired):
 
                 def persist() -> ev.Event:
                     assert accepted >= store.accepted, "D10"
                     assert store.current <= current <= accepted, "D10"
                     store.accepted, store.current = accepted, current
                     store.cluster_id = cluster_id
+                    if repaired:
+                        store.damaged = False
                     return ev.EpochsPersisted(request_id)
 
                 self._to_disk(member, persist, member.epoch_lane)
@@ -725,8 +748,13 @@ class World:
             before = self.ledger[-1]
             assert batch.previous == before.position.chain, "Z5"
         assert batch.first.epoch >= self.first_proposal_in or not self._newer_broadcast(batch), "Z7"
-        holders = [n for n in self.voters if self.members[n].store.index_of(batch.position)]
+        holders = [n for n in self.voters if self._has(n, batch)]
         assert len(holders) > len(self.voters) // 2, f"D6: {batch.last} is only on {holders}"
+
+    def _has(self, number: int, batch: Batch) -> bool:
+        """Whether the member holds it, or held it when it acknowledged it."""
+        store = self.members[number].store
+        return batch in store.had or store.index_of(batch.position) is not None
 
     def _newer_broadcast(self, batch: Batch) -> bool:
         return any(Zxid(first).epoch > batch.first.epoch for first in self.proposed)

@@ -54,6 +54,7 @@ class Life:
             "purge": 3,
             "stall": 2,
             "wipe": 2,
+            "damage": 3,
             "crash all": 2,
         }
         match chance.choices([*faults], [*faults.values()])[0]:
@@ -84,6 +85,8 @@ class Life:
                 world.stall_disk(one, stalled=chance.random() < 0.5)
             case "wipe":
                 self._wipe(one)
+            case "damage":
+                self._damage(one)
             case "crash all":
                 for number in world.members:
                     world.crash(number)
@@ -96,11 +99,22 @@ class Life:
 
     def _wipe(self, number: int) -> None:
         """A minority may lose its disks; more is beyond what any ensemble survives."""
+        if self._may_be_hurt(number):
+            self.world.wipe(number)
+
+    def _damage(self, number: int) -> None:
+        """Nor of those that can vouch only for a part of what they had."""
+        chance, store = self.chance, self.world.members[number].store
+        if self._may_be_hurt(number) and store.cluster_id is not None:
+            keep = chance.randint(0, len(store.history))
+            self.world.damage(number, keep, forgets=chance.random() < 0.5)
+
+    def _may_be_hurt(self, number: int) -> bool:
         world = self.world
-        blank = [n for n in world.voters if world.members[n].store.cluster_id is None]
-        spare = number not in world.voters or len(blank) < (len(world.voters) - 1) // 2
-        if world.members[number].peer is None and spare:
-            world.wipe(number)
+        stores = {n: world.members[n].store for n in world.voters}
+        hurt = [n for n, s in stores.items() if s.cluster_id is None or s.damaged]
+        spare = number not in stores or len({*hurt, number}) <= (len(stores) - 1) // 2
+        return world.members[number].peer is None and spare
 
     def _make_peace(self) -> None:
         world = self.world

@@ -3,6 +3,7 @@
 ensemble 3 observers=1 seed=1      the shape, and the fixed latency and disk time in ms
 start 1 2 | start                  these members, or all
 crash 1 | restart 1 | wipe 1       keep=N of the operations on their way to the disk survive
+damage 1 keep=2                    all but its first two batches are lost, with its promises
 purge 1                            the log keeps only what no snapshot holds
 part 1 2 / 3 | heal | cut 1 2      partitions, and links
 mute 1 2                           messages between both are lost, and nobody is told
@@ -27,6 +28,8 @@ SENTENCES = {
     "synced": "has {learner} in step at {zxid}",
     "established": "is established in epoch {epoch} by {by}",
     "crashes": "crashes",
+    "damaged": "is damaged: {told}",
+    "waits_for_repair": "says that no leader can be elected without {members}",
     "restarts": "restarts",
     "refuses": "refuses a message: {told}",
     "delivers": "delivers {told}",
@@ -72,6 +75,8 @@ class Scenario:
                     world.restart(int(word))
             case "wipe":
                 world.wipe(int(plain[0]))
+            case "damage":
+                world.damage(int(plain[0]), options["keep"], forgets=True)
             case "purge":
                 world.purge(int(plain[0]))
             case "part":
