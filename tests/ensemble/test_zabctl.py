@@ -126,6 +126,25 @@ def test_a_version_guards_what_was_not_read(script: Script, place: str) -> None:
     assert script.output("get", "--sync", place) == "x"
 
 
+def test_a_quota_from_its_beginning_to_its_end(script: Script, place: str) -> None:
+    """It shows what is used and allowed; limits that are not named stay; nothing of it is left."""
+    script.run("quota", place, status=ExitStatus.REFUSED)
+    script.run("quota", "/", "--count", "1", status=ExitStatus.REFUSED)
+    script.run("quota", place, "--count", "1", "--delete", status=ExitStatus.USAGE)
+    script.run("create", f"{place}/n", "12345")
+
+    script.run("quota", place, "--count", "10")
+    script.run("quota", place, "--hard-bytes", "100")
+    shown = json.loads(script.output("quota", place, "--json"))
+    assert shown["limits"] == {"znodes": 10, "size_bytes_hard": 100}
+    assert shown["usage"] == {"znodes": 2, "size_bytes": 5}
+    assert script.output("quota", place).splitlines()[1].split() == ["znodes", "2", "10", "-"]
+
+    script.run("quota", place, "--delete")
+    script.run("quota", place, "--delete", status=ExitStatus.REFUSED)
+    assert script.output("ls", "-r", "--sync", "/zookeeper/quota") == ""
+
+
 def test_an_ephemeral_lives_as_long_as_its_command(script: Script, place: str) -> None:
     """`create -e` stays; a SIGTERM ends the session and with it the znode, at once."""
     with script.start("create", "-e", f"{place}/e") as command:

@@ -19,16 +19,12 @@ from zabd.model.ops import (
     Op,
     SetData,
 )
+from zabd.model.quotas import limits_path, parse_limits, stats_path
 from zabd.model.results import ErrorResult, MultiResult
 from zabd.znode_tree import PrepareOptions, Preparer, TreeLoader, ZnodeTree
-from zabd.znode_tree.quotas import Limits, Quota, limited_path, parse_limits, stats_path
+from zabd.znode_tree.quotas import Quota, limited_path
 
 ENFORCED = PrepareOptions(enforce_quota=True)
-
-
-def limits_path(subject: str) -> str:
-    """Where the limits of the quota on `subject` stand."""
-    return f"/zookeeper/quota{subject}/zookeeper_limits"
 
 
 def set_quota(world: World, subject: str, text: bytes) -> None:
@@ -75,31 +71,6 @@ def usage_from_scratch(tree: ZnodeTree) -> dict[str, Quota]:
             ]
             found[subject] = Quota(parse_limits(node.data), len(sizes), sum(sizes))
     return found
-
-
-# The text of limits.
-
-
-@pytest.mark.parametrize(
-    ("text", "limits"),
-    [
-        (b"count=5,bytes=100", Limits(5, 100)),
-        (b"count=-1,bytes=-1=;byteHardLimit=20;countHardLimit=2", Limits(-1, -1, 2, 20)),
-        (b"bytes=7", Limits(-1, 7)),
-        (b"count=0", Limits(0)),
-        (b"countHardLimit=3;count=9", Limits(9, -1, 3)),
-        (b"count=-7,bytes=12x", Limits()),
-        (b"discount=5,bytes", Limits()),
-        (b"count=99999999999999999999999999", Limits()),
-        (b"\xff\x00,;;==,", Limits()),
-        (b"x" * 2000 + b",count=5", Limits()),
-        (b"", Limits()),
-        (None, Limits()),
-    ],
-)
-def test_limits_are_read_leniently(text: bytes | None, limits: Limits) -> None:
-    """What ZooKeeper writes is understood; anything else limits nothing and raises nothing."""
-    assert parse_limits(text) == limits
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "watch": LazyCommand(
         "zabd.cli.commands.watch", "watch", "Print a znode's changes as they come."
     ),
+    "quota": LazyCommand(
+        "zabd.cli.commands.quota", "quota", "Show, set or end the quota on a znode."
+    ),
     "status": LazyCommand("zabd.cli.commands.status", "status", "Show how each member is."),
     "lock": LazyCommand("zabd.cli.commands.lock", "lock", "Run a command while holding a lock."),
     "dedup": LazyCommand(

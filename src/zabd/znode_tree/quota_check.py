@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from zabd.model.errors import QuotaExceededError
+from zabd.model.quotas import parse_limits
 from zabd.znode_tree.outstanding import Outstanding
-from zabd.znode_tree.quotas import Quota, ancestors_and_self, limited_path, parse_limits
+from zabd.znode_tree.quotas import Quota, ancestors_and_self, limited_path
 from zabd.znode_tree.tree import ZnodeTree
 
 Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]

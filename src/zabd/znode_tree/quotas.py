@@ -22,37 +22,16 @@ Client protocol, section 17.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from zabd.model.paths import QUOTA_PATH, SYSTEM_PATH
+from zabd.model.quotas import LIMITS_NAME, STATS_NAME, Limits, Usage
 
 QUOTA_PREFIX: Final = QUOTA_PATH + "/"
-LIMITS_NAME: Final = "/zookeeper_limits"
-STATS_NAME: Final = "/zookeeper_stats"
 
 QUOTA_CHARS_MAX: Final = 4096
 """The longest path that can have a quota: looking up all its 2,048 ancestors takes 2 ms at most."""
-
-_TEXT_BYTES_MAX: Final = 1024  # the longest sensible text has 130
-
-# `,` and `;` both separate; the odd `=` before a `;` is how old parsers were kept content.
-_LIMIT: Final = re.compile(
-    rb"(?:\A|[,;])(count|bytes|countHardLimit|byteHardLimit)=(-?[0-9]{1,18})(?=[=,;]|\Z)"
-)
-
-
-class Limits(NamedTuple):
-    """What a limits znode says; -1 is no limit. A hard limit hides the soft one of its kind."""
-
-    znodes: int = -1
-    size_bytes: int = -1
-    znodes_hard: int = -1
-    size_bytes_hard: int = -1
-
-
-NO_LIMITS: Final = Limits()
 
 
 class Quota(NamedTuple):
@@ -69,19 +48,7 @@ class Quota(NamedTuple):
     @property
     def text(self) -> bytes:
         """What the stats znode shows."""
-        return b"count=%d,bytes=%d" % (self.znodes, self.size_bytes)
-
-
-def parse_limits(data: bytes | None) -> Limits:
-    """The limits in the data of a limits znode; what makes no sense in it sets none (Q3)."""
-    entries = _LIMIT.findall((data or b"")[:_TEXT_BYTES_MAX])
-    found = {name: max(-1, int(value)) for name, value in entries}
-    return Limits(
-        found.get(b"count", -1),
-        found.get(b"bytes", -1),
-        found.get(b"countHardLimit", -1),
-        found.get(b"byteHardLimit", -1),
-    )
+        return Usage(self.znodes, self.size_bytes).text
 
 
 def limited_path(path: str) -> str | None:
@@ -92,11 +59,6 @@ def limited_path(path: str) -> str | None:
 def counted_path(path: str) -> str | None:
     """The path whose usage a stats znode at `path` shows; None if `path` is no such place."""
     return _subject(path, STATS_NAME)
-
-
-def stats_path(subject: str) -> str:
-    """Where the usage of the quota on `subject` is shown."""
-    return QUOTA_PATH + subject + STATS_NAME
 
 
 def _subject(path: str, name: str) -> str | None:

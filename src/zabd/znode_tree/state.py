@@ -20,17 +20,10 @@ from typing import Final
 from zabd.model.acl import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from zabd.model.errors import LocalProtocolError
 from zabd.model.paths import CONFIG_PATH, QUOTA_PATH, ROOT, SYSTEM_PATH
+from zabd.model.quotas import NO_LIMITS, parse_limits, stats_path
 from zabd.znode_tree.acl_table import AclTable
 from zabd.znode_tree.digest import DIGEST_MASK, secret_hash, session_hash, znode_hash
-from zabd.znode_tree.quotas import (
-    NO_LIMITS,
-    Quota,
-    QuotaTable,
-    counted_path,
-    limited_path,
-    parse_limits,
-    stats_path,
-)
+from zabd.znode_tree.quotas import Quota, QuotaTable, counted_path, limited_path
 from zabd.znode_tree.snapshot import SnapshotWalk
 from zabd.znode_tree.znode import Znode, is_session
 
