@@ -117,6 +117,15 @@ from zabd.model.paths import (
     parent_of,
     sequential_name,
 )
+from zabd.model.quotas import (
+    NO_LIMITS,
+    Limits,
+    Usage,
+    limits_path,
+    parse_limits,
+    parse_usage,
+    stats_path,
+)
 from zabd.model.results import (
     AclResult,
     AllChildrenNumberResult,
@@ -167,6 +176,7 @@ __all__ = [
     "COUNTER_BITS",
     "COUNTER_MAX",
     "CREATOR_ALL_ACL",
+    "NO_LIMITS",
     "OPEN_ACL_UNSAFE",
     "PASSWORD_SIZE",
     "QUOTA_PATH",
@@ -234,6 +244,7 @@ __all__ = [
     "KeeperError",
     "KeeperState",
     "KeeperSystemError",
+    "Limits",
     "LinkId",
     "LocalProtocolError",
     "MarshallingError",
@@ -284,6 +295,7 @@ __all__ = [
     "ThrottledOpError",
     "UnimplementedError",
     "UnknownSessionError",
+    "Usage",
     "WatchEvent",
     "WatcherType",
     "WhoAmI",
@@ -295,9 +307,13 @@ __all__ = [
     "format_session",
     "is_valid_path",
     "join",
+    "limits_path",
     "make_digest_id",
     "name_of",
     "parent_of",
+    "parse_limits",
+    "parse_usage",
     "refusal",
     "sequential_name",
+    "stats_path",
 ]
