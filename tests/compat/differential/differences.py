@@ -259,11 +259,11 @@ def _null_lists(case: Case) -> bool:
 def _negative_counts(case: Case) -> bool:
     if not isinstance(case.op, s.Raw) or case.errors[1] != ErrorCode.MARSHALLING_ERROR:
         return False
-    counts = list(_counts(case.op))
+    counts = list(counts_of(case.op))
     return case.errors[0] != ErrorCode.MARSHALLING_ERROR and any(count < -1 for count in counts)
 
 
-def _counts(raw: s.Raw) -> Iterator[int]:
+def counts_of(raw: s.Raw) -> Iterator[int]:
     """The counts of the lists in a request, read in the reference's way."""
     lists = _LISTS.get(raw.opcode)
     if lists is None:

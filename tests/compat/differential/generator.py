@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from tests.compat.differential import script as s
+from tests.compat.differential.differences import counts_of
 
 from zabd.model import (
     CREATOR_ALL_ACL,
@@ -502,11 +503,9 @@ class Generator:
         # Cut short or longer, or with other letters, a request cannot say what must not be sent.
         draw = self._rng.randrange(3 if op.opcode in _HARMFUL_WHEN_BENT else 6)
         at = self._rng.randrange(len(body) + 1)
-        lengths = _LENGTHS
-        if draw > 2 and op.opcode in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2):
-            # A zxid of one server is none of the other's, and a list that cannot be is one of
-            # `_ODD_LISTS`: else the events for the lists before it would differ as well.
-            draw, at, lengths = 4, max(at, 8), _LENGTHS_THAT_CAN_BE
+        sets_watches = op.opcode in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2)
+        if sets_watches and draw > 2:
+            draw, at = 4, max(at, 8)  # a zxid of one server is none of the other's
         match draw:
             case 0:
                 body = body[:at]
@@ -517,10 +516,15 @@ class Generator:
             case 3:
                 body = self._pick(_LENGTHS) + body[4:]
             case 4:
-                body = body[: at & ~3] + self._pick(lengths) + body[(at & ~3) + 4 :]
+                body = body[: at & ~3] + self._pick(_LENGTHS) + body[(at & ~3) + 4 :]
             case _:
                 body = self._rng.randbytes(self._rng.randint(0, 30))
-        return s.Raw(op.opcode, body)
+        raw = s.Raw(op.opcode, body)
+        if sets_watches and any(count < 0 for count in counts_of(raw)):
+            # Lists that cannot be are in `_ODD_LISTS`: here the events for those before them would
+            # differ as well.
+            return s.Raw(op.opcode, REQUESTS[op.opcode].write(op))
+        return raw
 
     def _other_letters(self, body: bytes) -> bytes:
         """What is no UTF-8 in place of some of the first string, which is a path mostly."""
@@ -565,7 +569,6 @@ _LENGTHS: Final = tuple(
     number.to_bytes(4, "big", signed=True)
     for number in (-1, -2, -100, 0, 1, 2, 7, 1000, 2**20, 2**24, 2**31 - 1, -(2**31))
 )
-_LENGTHS_THAT_CAN_BE: Final = tuple(length for length in _LENGTHS if length[0] < 0x80)
 # Other bytes in these could say what must not be sent; cut short or longer they cannot.
 _HARMFUL_WHEN_BENT: Final = frozenset(
     (
