@@ -15,7 +15,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check format sim differential compat compat-kazoo compat-clients bench clean
+.PHONY: help venv demo test test-slow check format sim sim-recipes differential compat compat-kazoo compat-clients bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
@@ -52,6 +52,9 @@ format: $(TOOLS) ## Rewrite the sources the way `check` wants them
 
 sim: $(RUNTIME) ## Run SEEDS fresh seeds of the simulator
 	$(BIN)/zabctl sim run --seeds $(SEEDS)
+
+sim-recipes: $(TOOLS) ## Run SEEDS seeds of each recipe's campaign (ARGS='-k lock' for one)
+	RECIPE_SEEDS=$(SEEDS) $(BIN)/pytest tests/client/test_campaigns.py -q $(ARGS)
 
 differential: $(TOOLS) ## Compare TARGET with Debian's ZooKeeper, over N scripts of random requests
 	$(BIN)/python -m tests.compat.differential -n $(N) --seed $(SEED) --target $(TARGET)

@@ -375,3 +375,113 @@ def test_closing_the_client_ends_an_acquire_that_waits() -> None:
                     await waiting
 
     run(main)
+
+
+def test_a_reentrant_lock_is_released_as_often_as_it_was_acquired() -> None:
+    """By the task that holds it; another one waits."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            lock = Lock(zk, PATH, reentrant=True)
+            async with lock, lock:
+                assert len(lock_nodes(ensemble)) == 1
+                other = asyncio.ensure_future(lock.acquire())
+                await asyncio.sleep(0.1)
+                assert not other.done()
+            assert await other
+            await lock.release()
+            assert not lock_nodes(ensemble)
+
+    run(main)
+
+
+def test_a_lost_reentrant_lock_is_not_acquired_again() -> None:
+    """The inner block would work without it."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            lock = Lock(zk, PATH, reentrant=True)
+            await lock.acquire()
+            ensemble.expire(zk.session_id)
+            await lock.wait_lost()
+            with pytest.raises(LockLostError):
+                await lock.acquire()
+            await lock.release()
+
+    run(main)
+
+
+def test_a_holder_hears_that_somebody_asks_for_the_lock() -> None:
+    """By Curator's convention, so that its `Revoker` works too."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        hosts = ensemble.hosts
+        async with connect(hosts) as one, connect(hosts) as two:
+            asked = asyncio.Event()
+            holder, waiter = Lock(one, PATH, on_revoke=asked.set), Lock(two, PATH)
+            assert not await waiter.revoke()
+            await holder.acquire()
+            waiting = asyncio.ensure_future(waiter.acquire())
+            await asyncio.sleep(0.1)
+            assert not asked.is_set()
+            assert await waiter.revoke()
+            await asyncio.sleep(0.1)
+            assert asked.is_set()
+            assert holder.held  # it decides by itself
+            await holder.release()
+            assert await waiting
+            await waiter.release()
+
+    run(main)
+
+
+def test_curators_protected_names_queue_with_ours() -> None:
+    """A mixed fleet must not have two holders."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as curator, connect(ensemble.hosts) as zk:
+            theirs = await curator.create(
+                f"{PATH}/_c_6f-lock-", ephemeral=True, sequential=True, make_parents=True
+            )
+            lock = Lock(zk, PATH)
+            assert not await lock.acquire(blocking=False)
+            waiting = asyncio.ensure_future(lock.acquire())
+            await asyncio.sleep(0.5)
+            assert not waiting.done()
+            await curator.delete(theirs)
+            assert await waiting
+            await lock.release()
+
+    run(main)
+
+
+def test_the_five_transitions_are_logged_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    """Operators read from them who held what, and when."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            first, second = Lock(one, PATH), Lock(two, PATH)
+            await first.acquire()
+            waiting = asyncio.ensure_future(second.acquire())
+            await asyncio.sleep(0.5)
+            await first.release()
+            await waiting
+            ensemble.expire(two.session_id)
+            await second.wait_lost()
+            await second.release()
+
+    with caplog.at_level("INFO", "zabd.client.lock"):
+        run(main)
+    events: dict[int, list[str]] = {}
+    for record in caplog.records:
+        events.setdefault(getattr(record, "sequence", -1), []).append(getattr(record, "event", ""))
+    assert events == {
+        0: ["created", "acquired", "released"],
+        1: ["created", "watch_fired", "acquired", "session_expired"],
+    }
+    assert all(getattr(r, "session_id", "").startswith("0x") for r in caplog.records)

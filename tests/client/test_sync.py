@@ -7,8 +7,18 @@ import time
 import pytest
 from tests.client.real_port import real_port
 
-from zabd.client import Client, SyncClient
-from zabd.client.recipes import Dedup, Lock, SyncDedup, SyncLock
+from zabd.client import Client, SyncClient, recipes
+from zabd.client.recipes import (
+    Dedup,
+    Lock,
+    SyncCounter,
+    SyncDedup,
+    SyncElection,
+    SyncLeaderLatch,
+    SyncLock,
+    SyncReadWriteLock,
+    SyncSemaphore,
+)
 from zabd.client.recipes.dedup import (
     KeyState,
     MissingOutcomeError,
@@ -16,6 +26,7 @@ from zabd.client.recipes.dedup import (
     SessionLostError,
 )
 from zabd.client.recipes.sync import SyncAttempt
+from zabd.client.recipes.sync.election import SyncTerm
 from zabd.model.errors import LocalProtocolError, NoNodeError
 from zabd.model.watch_events import WatchEvent
 
@@ -116,11 +127,22 @@ def test_leaving_a_block_after_the_loss_raises() -> None:
 
 def test_the_facade_has_every_method_of_the_client() -> None:
     """A name that one of them lacks would be found in production."""
-    for asynchronous, blocking in ((Client, SyncClient), (Lock, SyncLock), (Dedup, SyncDedup)):
+    pairs = [(getattr(recipes, name), getattr(recipes, f"Sync{name}", None)) for name in NAMES]
+    for asynchronous, blocking in [(Client, SyncClient), *pairs]:
+        assert blocking is not None, f"{asynchronous} has no blocking form"
         names = {name for name, _ in inspect.getmembers(asynchronous) if not name.startswith("_")}
         missing = names - {name for name, _ in inspect.getmembers(blocking)}
-        assert missing <= ONLY_ASYNC[asynchronous], blocking
+        assert missing <= ONLY_ASYNC.get(asynchronous, set()), blocking
 
+
+# The recipes, all of which have a blocking form called Sync and their name.
+NAMES = [
+    name
+    for name in recipes.__all__
+    if not name.startswith("Sync")
+    and not name.endswith("Error")
+    and name not in {"Change", "ReadLock", "Term", "WriteLock"}
+]
 
 # What has no meaning in a thread, or is there through `asyncio_client`.
 ONLY_ASYNC: dict[type, set[str]] = {
@@ -138,9 +160,61 @@ ONLY_ASYNC: dict[type, set[str]] = {
         "unwatch",
         "wall_ms",
     },
-    Lock: {"wait_lost"},
+    Lock: {"suffix", "rule", "logger"},
+    recipes.Election: {"serve", "stand", "stand_down", "term"},
+    recipes.LeaderLatch: {"changes"},
     Dedup: {"enter", "request", "idempotent"},
 }
+
+
+def test_locks_and_semaphores_work_from_threads() -> None:
+    """A re-entrant lock belongs to a thread."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        asked = threading.Event()
+        lock = SyncLock(zk, "/r", reentrant=True, on_revoke=asked.set)
+        with lock, lock:
+            assert lock.contenders() == [""]
+            other = threading.Thread(target=lambda: (lock.acquire(), lock.release()))
+            other.start()
+            assert lock.revoke()
+            assert asked.wait(5)
+            assert lock.held
+        other.join(5)
+        lock.settled()
+        with SyncReadWriteLock(zk, "/rw").read as half:
+            half.verify()
+        both = SyncReadWriteLock(zk, "/rw")
+        with both.write:
+            both.downgrade()
+            assert both.read.held
+        semaphore = SyncSemaphore(zk, "/s", max_leases=2, identifier="me")
+        with semaphore as one, semaphore as two:
+            assert one.fencing_token < two.fencing_token
+            assert semaphore.acquire(blocking=False) is None
+            assert semaphore.lease_holders() == ["me", "me"]
+        assert zk.get_children("/s") == []
+
+
+def test_elections_and_counters_work_from_threads() -> None:
+    """The leader's function runs on the caller's thread."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        thread = threading.current_thread()
+        election = SyncElection(zk, "/e", identifier="me")
+
+        def lead(term: SyncTerm) -> str:
+            assert term.leading
+            assert threading.current_thread() is thread
+            term.verify()
+            return ",".join(election.contenders())
+
+        assert election.run(lead) == "me"
+        with SyncLeaderLatch(zk, "/e") as latch:
+            latch.wait_leading(timeout=5)
+            assert latch.leading
+        counter = SyncCounter(zk, "/c")
+        assert counter.add(5).after == 5
+        assert counter.subtract(2).after == 3
+        assert counter.value() == 3
 
 
 def test_calls_before_start_and_after_close_are_errors() -> None:

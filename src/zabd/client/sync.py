@@ -62,6 +62,10 @@ class LoopThread:
             future.cancel()
             raise
 
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call on the callbacks' thread, in order."""
+        self._calls.put(callback)
+
     def off_loop(self, callback: Callable[[E], object]) -> Callable[[E], None]:
         """The callback, to be called in order on the callbacks' thread."""
         return lambda event: self._calls.put(lambda: callback(event))
@@ -402,6 +406,11 @@ class SyncClient:
     ) -> None:
         """Remove this client's watches of that kind on `path` from the server."""
         self.run(self.asyncio_client.remove_watches(path, kind, timeout=timeout))
+
+    def off_loop(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """What calls back on the callbacks' thread, in order with watchers and listeners."""
+        thread = self._require_thread()
+        return lambda: thread.call_soon(callback)
 
     # Inside.
 

@@ -9,7 +9,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 # Ten digits, or after 2147483647 a minus sign and ten digits: the counter is a signed 32-bit one.
-_ANY_LOCK = re.compile(r"(?:__lock__|lock-)(-\d{10}|\d{10})$")
+_NUMBER = r"(-\d{10}|\d{10})$"
+# kazoo's and ours; Curator's locks, leader latches and read-write locks.
+_EXCLUSIVE = r"__lock__|lock-|latch-|__WRIT__"
+_SHARED = r"__rlock__|__READ__"
+_ANY_LOCK = re.compile(f"(?:{_EXCLUSIVE}){_NUMBER}")
+_ANY_NAME = re.compile(f"(?:{_EXCLUSIVE}|{_SHARED}){_NUMBER}")
 
 
 class Contender(NamedTuple):
@@ -17,6 +22,21 @@ class Contender(NamedTuple):
 
     sequence: int
     name: str
+
+
+class Rule(NamedTuple):
+    """Who is in a queue, and whom of those before it a contender waits for."""
+
+    contends: re.Pattern[str]
+    blocks: re.Pattern[str]
+
+
+EXCLUSIVE = Rule(_ANY_LOCK, _ANY_LOCK)
+"""A lock: everybody waits for everybody before."""
+READER = Rule(_ANY_NAME, _ANY_LOCK)
+"""A read lock: readers wait for the writers before them."""
+WRITER = Rule(_ANY_NAME, _ANY_NAME)
+"""A write lock: writers wait for everybody before them, readers too."""
 
 
 def contenders_among(names: Iterable[str], pattern: re.Pattern[str] = _ANY_LOCK) -> list[Contender]:
@@ -27,7 +47,7 @@ def contenders_among(names: Iterable[str], pattern: re.Pattern[str] = _ANY_LOCK)
 
 def sequence_of(name: str) -> int:
     """The number a server has put behind a name."""
-    match = _ANY_LOCK.search(name)
+    match = _ANY_NAME.search(name)
     if match is None:
         raise ValueError(f"{name!r} does not end like a contender's name")
     return int(match[1])

@@ -13,20 +13,20 @@ adds 1 read with a watch and 1 read per wake, releasing is 1 write; one release 
 
 import asyncio
 import logging
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from zabd.client.client import Client
 from zabd.client.effects import SessionState
 from zabd.client.events import StateChange
-from zabd.client.recipes.contenders import contenders_among
+from zabd.client.recipes.contenders import EXCLUSIVE, Rule, contenders_among
 from zabd.client.recipes.place import Place, PlaceGoneError
+from zabd.client.recipes.revocation import REVOKE, Revocation
+from zabd.client.recipes.transitions import PlaceLog
 from zabd.model.acl import Acl
 from zabd.model.errors import LocalProtocolError, NoNodeError, SessionExpiredError, ZabdError
-from zabd.model.ids import format_session
 from zabd.model.paths import check_path, join
-
-log = logging.getLogger("zabd.client.lock")
 
 _ID_BITS = 128
 
@@ -44,11 +44,17 @@ class LockLostError(LockError):
 
 
 class Lock:
-    """A lock on the znode `path`, which is created when missing; reusable, not re-entrant.
+    """A lock on the znode `path`, which is created when missing; reusable.
 
     `identifier` is the contender's data, for people who look at the queue. Tasks that share one
-    `Lock` queue for it in this process first.
+    `Lock` queue for it in this process first. With `reentrant` the task that holds it may acquire
+    it again, and releases it as often. `on_revoke` is called when somebody asks the holder to let
+    go (`revoke`, or Curator's `Revoker`); it is for the holder to decide, and costs a read.
     """
+
+    suffix: ClassVar[str] = "__lock__"
+    rule: ClassVar[Rule] = EXCLUSIVE
+    logger: ClassVar[logging.Logger] = logging.getLogger("zabd.client.lock")
 
     def __init__(
         self,
@@ -56,6 +62,8 @@ class Lock:
         path: str,
         *,
         identifier: str = "",
+        reentrant: bool = False,
+        on_revoke: Callable[[], object] | None = None,
         acl: tuple[Acl, ...] | None = None,
     ) -> None:
         check_path(path)
@@ -63,8 +71,13 @@ class Lock:
         self._client = client
         self._data = identifier.encode()
         self._acl = acl
+        self._reentrant = reentrant
+        self._on_revoke = on_revoke
         self._local = asyncio.Lock()
         self._place: Place | None = None
+        self._revocation: Revocation | None = None
+        self._owner: object = None
+        self._depth = 0
         self._lost = asyncio.Event()
 
     # State.
@@ -101,45 +114,77 @@ class Lock:
         """Wait until the lock is lost; releasing it does not count."""
         await self._lost.wait()
 
+    async def settled(self) -> None:
+        """Wait until this object neither holds nor waits, and has no znode left in the queue."""
+        async with self._local:
+            pass
+
     async def contenders(self) -> list[str]:
         """The identifiers of all who hold or wait, in their order."""
-        try:
-            queue = contenders_among(await self._client.get_children(self.path))
-        except NoNodeError:
-            return []
         found = []
-        for contender in queue:
+        for name in await self._queue():
             try:
-                data, _ = await self._client.get(join(self.path, contender.name))
+                data, _ = await self._client.get(join(self.path, name))
             except NoNodeError:
                 continue
             found.append((data or b"").decode(errors="replace"))
         return found
 
+    async def revoke(self) -> bool:
+        """Ask whoever holds the lock to let go, as Curator does; False if nobody holds it.
+
+        The holder need not listen; kazoo's locks do not. Its identifier is overwritten.
+        """
+        for name in (await self._queue())[:1]:
+            try:
+                await self._client.set(join(self.path, name), REVOKE)
+            except NoNodeError:
+                return False
+            return True
+        return False
+
     # Acquiring and releasing.
 
-    async def acquire(self, *, blocking: bool = True, timeout: float | None = None) -> bool:
+    async def acquire(
+        self, *, blocking: bool = True, timeout: float | None = None, owner: object = None
+    ) -> bool:
         """Take the lock; False only without `blocking`, when somebody else has it.
+
+        `owner` is who may acquire a re-entrant lock again, by default the current task.
 
         Raises:
             LockTimeoutError: it was not free within `timeout` seconds, connected or not.
             SessionExpiredError: the session ended while waiting.
+            LockLostError: the re-entrant lock is ours, and lost.
         """
+        owner = asyncio.current_task() if owner is None else owner
+        if self._reentrant and self._depth and owner == self._owner:
+            self._held_place()
+            self._depth += 1
+            return True
         if not blocking and self._local.locked():
             return False
         try:
             async with asyncio.timeout(timeout):
                 await self._local.acquire()
-                return await self._acquire_in_ensemble(blocking=blocking)
+                taken = await self._acquire_in_ensemble(blocking=blocking)
         except TimeoutError:
             raise LockTimeoutError(f"{self.path} was not free within {timeout} s") from None
+        if taken:
+            self._owner, self._depth = owner, 1
+        return taken
 
     async def release(self) -> None:
         """Give the lock back; returns once the znode is gone, or the session with it."""
         place = self._place
         if place is None:
             raise LocalProtocolError(f"the lock {self.path} is not held")
-        self._place = None
+        self._depth -= 1
+        if self._depth:
+            return
+        self._place = self._owner = None
+        if self._revocation is not None:
+            self._revocation.end()
         try:
             await place.leave("released")
         finally:
@@ -158,24 +203,36 @@ class Lock:
         await self.release()
 
     async def _acquire_in_ensemble(self, *, blocking: bool) -> bool:
-        prefix = f"{self._client.rng.getrandbits(_ID_BITS):032x}__lock__"
-        place = Place(
-            self._client, self.path, prefix, self._data, _PlaceLog(self.path), acl=self._acl
-        )
+        place = self._new_place()
         self._lost = asyncio.Event()
         try:
             await place.take()
-            while (ahead := (await place.look()).ahead) is not None:
-                if not blocking:
-                    await self._give_up(place, "conflict")
-                    return False
-                await place.wait_for(ahead)
+            if blocking:
+                await place.wait_for_turn()
+            elif (await place.look()).ahead is not None:
+                raise _BusyError
+            if self._on_revoke is not None:
+                self._revocation = await Revocation.watch(place, self._on_revoke)
+        except _BusyError:
+            await asyncio.shield(self._give_up(place, "conflict"))
+            return False
         except BaseException as error:
             # The znode must go, whatever took us out of the queue; whoever asks next waits for it.
             self._give_up(place, _outcome_of(error))
             raise
         self._become_holder(place)
         return True
+
+    def _new_place(self) -> Place:
+        return Place(
+            self._client,
+            self.path,
+            f"{self._client.rng.getrandbits(_ID_BITS):032x}{self.suffix}",
+            self._data,
+            PlaceLog(self.logger, self.path),
+            acl=self._acl,
+            rule=self.rule,
+        )
 
     def _become_holder(self, place: Place) -> None:
         place.acquired()
@@ -201,45 +258,18 @@ class Lock:
             raise LockLostError(f"{self._place.path} is lost: its session is over")
         return self._place
 
+    async def _queue(self) -> list[str]:
+        try:
+            children = await self._client.get_children(self.path)
+        except NoNodeError:
+            return []
+        return [contender.name for contender in contenders_among(children, self.rule.contends)]
+
+
+class _BusyError(Exception):
+    """Somebody is ahead, and the caller does not want to wait."""
+
 
 def _outcome_of(error: BaseException) -> str:
     # The deadline's cancellation looks like any other from in here.
     return "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
-
-
-class _PlaceLog:
-    """One log record for each transition."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def created(self, place: Place) -> None:
-        self._log("created", place)
-
-    def adopted(self, place: Place) -> None:
-        self._log("adopted", place)
-
-    def orphan_deleted(self, place: Place, name: str) -> None:
-        self._log("orphan_deleted", place, orphan=name)
-
-    def watch_fired(self, place: Place, predecessor: str) -> None:
-        self._log("watch_fired", place, predecessor=predecessor)
-
-    def acquired(self, place: Place) -> None:
-        self._log("acquired", place, fencing_token=place.token)
-
-    def released(self, place: Place, outcome: str) -> None:
-        self._log("released", place, outcome=outcome)
-
-    def session_expired(self, place: Place) -> None:
-        self._log("session_expired", place)
-
-    def _log(self, event: str, place: Place, **fields: object) -> None:
-        extra = {
-            "event": event,
-            "lock_path": self._path,
-            "znode_path": place.path,
-            "session_id": format_session(place.session_id),
-            **fields,
-        }
-        log.info("%s %s", event, place.path, extra=extra)

@@ -6,7 +6,7 @@ Invariants
     I2  After a lost create the znode is looked for by its owner behind a `sync`: a server that lags
         would show nothing, and creating again would make a second one. A znode of an earlier
         session is dying and never adopted.
-    I3  One place watches one other znode at most, the next lower one.
+    I3  One place watches one other znode at most, the next lower one that blocks it.
     I4  A place tells its log: created, watch_fired*, acquired?, then exactly one of released and
         session_expired.
 
@@ -22,7 +22,13 @@ from zabd.client.client import Client
 from zabd.client.effects import SessionState
 from zabd.client.events import EventStream, StateChange
 from zabd.client.recipes.bound import Bound
-from zabd.client.recipes.contenders import Contender, contenders_among, sequence_of
+from zabd.client.recipes.contenders import (
+    EXCLUSIVE,
+    Contender,
+    Rule,
+    contenders_among,
+    sequence_of,
+)
 from zabd.model.acl import Acl
 from zabd.model.errors import (
     ClosingError,
@@ -103,12 +109,14 @@ class Place:
         transitions: TransitionLog,
         *,
         acl: tuple[Acl, ...] | None = None,
+        rule: Rule = EXCLUSIVE,
     ) -> None:
         self.client = client
         self.parent = parent
         self.prefix = prefix
         self.data = data
         self.acl = client.default_acl if acl is None else acl
+        self.rule = rule
         self.name = ""
         self.sequence = 0
         self.stat: Stat | None = None
@@ -204,7 +212,7 @@ class Place:
             return False
         own = []
         stats = await asyncio.gather(*(bound.stat(join(self.parent, name)) for name in names))
-        for contender in contenders_among(names):
+        for contender in contenders_among(names, self.rule.contends):
             stat = stats[names.index(contender.name)]
             if stat is not None and stat.ephemeral_owner == bound.session_id:
                 own.append((contender.name, stat))
@@ -265,12 +273,18 @@ class Place:
             PlaceGoneError: our znode is missing though the session lives.
         """
         children = await self.bound.children(self.parent)
-        queue = contenders_among(children)
+        queue = contenders_among(children, self.rule.contends)
         names = [contender.name for contender in queue]
         if self.name not in names:
             raise PlaceGoneError(f"{self.path} was deleted by somebody else")
-        index = names.index(self.name)
-        return Queue(children, queue, names[index - 1] if index else None)
+        before = names[: names.index(self.name)]
+        blocking = [name for name in before if self.rule.blocks.search(name)]
+        return Queue(children, queue, blocking[-1] if blocking else None)
+
+    async def wait_for_turn(self) -> None:
+        """Wait until nobody blocks; each wake looks at the queue again."""
+        while (ahead := (await self.look()).ahead) is not None:
+            await self.wait_for(ahead)
 
     async def wait_for(self, name: str) -> None:
         """Wait until the next lower znode changes or goes; that alone never means ownership (I3).
@@ -291,6 +305,11 @@ class Place:
                 f"{self.path}: the session ended while waiting", session_id=self.session_id
             )
         self._transitions.watch_fired(self, name)
+
+    def replace(self, name: str, stat: Stat) -> None:
+        """Note that a multi has put this znode of ours in the place of the old one."""
+        self.name = name
+        self.stat = stat
 
     def acquired(self) -> None:
         """Note that nobody is ahead; once is enough."""

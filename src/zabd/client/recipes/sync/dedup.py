@@ -1,4 +1,4 @@
-"""The recipes for threads: the same names, on a `SyncClient`.
+"""Dedup for threads: the same names, on a `SyncClient`.
 
 A function that runs on a thread cannot be stepped or cancelled. It asks: `ctx.gate()` blocks while
 the connection is suspended and raises once the key is lost, `ctx.lost` is an event, and leaving the
@@ -8,79 +8,16 @@ block after the loss raises.
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from zabd.client.recipes.dedup import Attempt, Dedup, Outcome, Result, Status
 from zabd.client.recipes.dedup.hold import finish, replayed
 from zabd.client.recipes.dedup.request import Request
-from zabd.client.recipes.lock import Lock
 from zabd.client.sync import SyncClient
-from zabd.model.acl import Acl
 from zabd.model.ops import MultiOp
 from zabd.model.results import MultiPart
 
 T = TypeVar("T")
-
-
-class SyncLock:
-    """As `Lock`, with methods that block."""
-
-    def __init__(
-        self,
-        client: SyncClient,
-        path: str,
-        *,
-        identifier: str = "",
-        acl: tuple[Acl, ...] | None = None,
-    ) -> None:
-        self._client = client
-        self._lock = Lock(client.asyncio_client, path, identifier=identifier, acl=acl)
-
-    @property
-    def held(self) -> bool:
-        """Whether we hold the lock, as far as can be known here and now."""
-        return self._client.run(self._get(lambda: self._lock.held))
-
-    @property
-    def fencing_token(self) -> int:
-        """A number that rises with every holder."""
-        return self._client.run(self._get(lambda: self._lock.fencing_token))
-
-    @property
-    def znode(self) -> str:
-        """The path of our znode."""
-        return self._client.run(self._get(lambda: self._lock.znode))
-
-    def acquire(self, *, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Take the lock; False only without `blocking`, when somebody else has it."""
-        return self._client.run(self._lock.acquire(blocking=blocking, timeout=timeout))
-
-    def release(self) -> None:
-        """Give the lock back."""
-        self._client.run(self._lock.release())
-
-    def verify(self) -> None:
-        """Ask the leader whether we hold the lock at this moment."""
-        self._client.run(self._lock.verify())
-
-    def contenders(self) -> list[str]:
-        """The identifiers of all who hold or wait, in their order."""
-        return self._client.run(self._lock.contenders())
-
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
-
-    async def _get(self, ask: Callable[[], T]) -> T:
-        return ask()
 
 
 class SyncAttempt:

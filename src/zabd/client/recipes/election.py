@@ -1,0 +1,270 @@
+"""Who leads: one session of those that stand, in the order in which they stood.
+
+``await Election(zk, "/leader").run(lead)`` stands, leads one term and stands down. ``serve`` leads
+term after term, the leader selector; `LeaderLatch` stands for as long as it is open and says
+whether it leads.
+
+Invariants
+    I1  A term ends when its session does: the function is cancelled by the local lease, before the
+        ensemble can have given the leadership to another.
+    I2  Only fencing makes a late write harmless: `term.fencing_token` rises with every leader.
+
+Znodes and costs are those of `Lock` on the same path: kazoo's `Election` and Curator's
+`LeaderSelector` there take part in the same election, and Curator's `LeaderLatch` too. Logger
+``zabd.client.election``, with the events of a lock.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import ClassVar, Self, TypeVar
+
+from zabd.client.client import Client
+from zabd.client.events import EventStream
+from zabd.client.recipes.lock import Lock, LockLostError
+from zabd.client.recipes.place import PlaceGoneError
+from zabd.model.acl import Acl
+from zabd.model.errors import (
+    ClosingError,
+    KeeperError,
+    LocalProtocolError,
+    SessionExpiredError,
+)
+
+T = TypeVar("T")
+
+log = logging.getLogger("zabd.client.election")
+
+# After a failed attempt to stand, so that a broken ensemble is not hammered.
+STAND_AGAIN_S = 1.0
+
+
+class LeadershipLostError(LockLostError):
+    """The term ended with its session, or with its znode; the function was cancelled."""
+
+
+class Term:
+    """What a leader knows of its leadership."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self.fencing_token = lock.fencing_token
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead, as far as can be known here and now: see `verify`."""
+        return self._lock.held
+
+    async def verify(self) -> None:
+        """Ask the leader of the ensemble whether we lead at this moment.
+
+        Raises:
+            LockLostError: we do not.
+        """
+        await self._lock.verify()
+
+
+class _ElectionLock(Lock):
+    logger: ClassVar[logging.Logger] = log
+
+
+class Election:
+    """An election on the znode `path`; `identifier` is for people who look at the candidates."""
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        *,
+        identifier: str = "",
+        acl: tuple[Acl, ...] | None = None,
+    ) -> None:
+        self.path = path
+        self._client = client
+        self._lock = _ElectionLock(client, path, identifier=identifier, acl=acl)
+        self._term: Term | None = None
+
+    async def run(self, lead: Callable[[Term], Awaitable[T]], *, timeout: float | None = None) -> T:
+        """Stand, and when elected await `lead(term)`; return what it returns.
+
+        `timeout` is for the wait. What `lead` raises is raised; the leadership ends either way.
+
+        Raises:
+            LockTimeoutError: we were not elected within `timeout` seconds.
+            LeadershipLostError: the session ended, or somebody deleted our znode, in the term.
+            SessionExpiredError: the session ended while waiting.
+        """
+        await self.stand(timeout=timeout)
+        try:
+            return await self._lead(lead)
+        finally:
+            await self.stand_down()
+
+    async def stand(self, *, timeout: float | None = None) -> Term:
+        """Stand until elected, for who does without `run`: `stand_down` has to follow.
+
+        Raises:
+            LockTimeoutError: we were not elected within `timeout` seconds.
+            SessionExpiredError: the session ended while waiting.
+        """
+        await self._lock.acquire(timeout=timeout)
+        self._term = Term(self._lock)
+        return self._term
+
+    async def stand_down(self) -> None:
+        """End the term; returns once the znode is gone, or the session with it."""
+        await self._lock.release()
+
+    @property
+    def term(self) -> Term:
+        """The term that `stand` began."""
+        if self._term is None:
+            raise LocalProtocolError(f"nobody here was elected at {self.path}")
+        return self._term
+
+    async def serve(self, lead: Callable[[Term], Awaitable[object]]) -> None:
+        """Lead term after term, until cancelled, or until `lead` raises.
+
+        Whoever stands behind us gets the next term: we queue anew after each. The loss of the
+        session ends a term, not the service.
+        """
+        while True:
+            try:
+                await self.run(lead)
+            except (LeadershipLostError, PlaceGoneError, SessionExpiredError) as error:
+                if isinstance(error, ClosingError):
+                    raise
+                log.info("standing again at %s: %s", self.path, error)
+
+    async def contenders(self) -> list[str]:
+        """The identifiers of the leader and of those who stand behind, in their order."""
+        return await self._lock.contenders()
+
+    async def _lead(self, lead: Callable[[Term], Awaitable[T]]) -> T:
+        term = asyncio.ensure_future(_awaited(lead(self.term)))
+        loss = asyncio.ensure_future(self._lock.wait_lost())
+        try:
+            await asyncio.wait([term, loss], return_when=asyncio.FIRST_COMPLETED)
+            if term.done():
+                return term.result()
+            raise LeadershipLostError(f"the leadership of {self.path} is lost")
+        finally:
+            loss.cancel()
+            if not term.done():
+                term.cancel()
+                # The next leader does not wait for it; our znode is what it waits for.
+                await asyncio.wait([term])
+                _note(term)
+
+
+class LeaderLatch:
+    """Stands for as long as it is open, and says whether it leads; ``async with``, or start/close.
+
+    A lost session makes it stand again with the next one. `changes` is an `EventStream` of True and
+    False, for each change of leadership.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        *,
+        identifier: str = "",
+        acl: tuple[Acl, ...] | None = None,
+    ) -> None:
+        self.path = path
+        self.changes: EventStream[bool] = EventStream()
+        self._client = client
+        self._lock = _ElectionLock(client, path, identifier=identifier, acl=acl)
+        self._task: asyncio.Task[None] | None = None
+        self._leads = asyncio.Event()
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead, as far as can be known here and now: see `verify`."""
+        return self._lock.held
+
+    @property
+    def fencing_token(self) -> int:
+        """A number that rises with every leader."""
+        return self._lock.fencing_token
+
+    async def verify(self) -> None:
+        """Ask the leader of the ensemble whether we lead at this moment.
+
+        Raises:
+            LockLostError: we do not.
+        """
+        await self._lock.verify()
+
+    async def wait_leading(self, *, timeout: float | None = None) -> None:
+        """Wait until we lead.
+
+        Raises:
+            TimeoutError: we did not within `timeout` seconds.
+        """
+        async with asyncio.timeout(timeout):
+            while not self.leading:
+                self._leads.clear()
+                await self._leads.wait()
+
+    async def contenders(self) -> list[str]:
+        """The identifiers of the leader and of those who stand behind, in their order."""
+        return await self._lock.contenders()
+
+    async def start(self) -> None:
+        """Stand; returns at once."""
+        if self._task is None:
+            self._task = self._client.spawn(self._stand())
+
+    async def close(self) -> None:
+        """Stand down; returns once the znode is gone, or the session with it."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+            await self._lock.settled()
+        self.changes.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _stand(self) -> None:
+        while True:
+            try:
+                await self._lock.acquire()
+            except ClosingError:
+                return
+            except (KeeperError, PlaceGoneError) as error:
+                log.info("standing again at %s: %s", self.path, error)
+                await asyncio.sleep(STAND_AGAIN_S)
+                continue
+            self._leads.set()
+            self.changes(True)
+            try:
+                await self._lock.wait_lost()
+            finally:
+                self.changes(False)
+                await self._lock.release()
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+def _note(term: "asyncio.Future[T]") -> None:
+    """Look at how a function ended whose term was over; nobody awaits it any more."""
+    with suppress(asyncio.CancelledError):
+        if (error := term.exception()) is not None:
+            log.warning("a leader's function failed after its term: %r", error)

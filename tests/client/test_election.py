@@ -1,0 +1,168 @@
+"""Claims about elections, on scripted servers in virtual time."""
+
+import asyncio
+
+import pytest
+from tests.client.fast_loop import FastLoop, run, wait_until
+from tests.client.scripted_server import ScriptedEnsemble
+
+from zabd.client import connect
+from zabd.client.recipes import Election, LeaderLatch, LeadershipLostError, LockTimeoutError, Term
+
+PATH = "/leader"
+
+
+def nodes(ensemble: ScriptedEnsemble) -> list[str]:
+    """The candidates, as the leader has them."""
+    node = ensemble.leader.nodes.get(PATH)
+    return list(node.children) if node else []
+
+
+def test_one_leads_at_a_time_and_terms_have_rising_tokens() -> None:
+    """This is what an election is."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        leading, terms = 0, []
+
+        async def lead(term: Term) -> str:
+            nonlocal leading
+            leading += 1
+            assert leading == 1
+            await term.verify()
+            terms.append(term.fencing_token)
+            await asyncio.sleep(1)
+            leading -= 1
+            return "done"
+
+        async def stand() -> None:
+            async with connect(ensemble.hosts) as zk:
+                assert await Election(zk, PATH).run(lead) == "done"
+
+        await asyncio.gather(*(stand() for _ in range(5)))
+        assert terms == sorted(set(terms))
+        assert len(terms) == 5
+        assert not nodes(ensemble)
+
+    run(main)
+
+
+def test_the_loss_of_the_session_cancels_the_leader() -> None:
+    """By the local lease: before the ensemble can have another one."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        zk = connect(ensemble.hosts, timeout=12.0)
+        await zk.start()
+        ended: list[float] = []
+
+        async def lead(term: Term) -> None:
+            loop.black_hole = True
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                assert not term.leading
+                ended.append(loop.time())
+
+        with pytest.raises(LeadershipLostError):
+            await Election(zk, PATH).run(lead)
+        assert ended[0] < 12
+        await zk.close(timeout=0)
+
+    run(main)
+
+
+def test_what_the_leader_raises_ends_its_term_and_is_raised() -> None:
+    """And the next one leads."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+
+            async def fail(_: Term) -> None:
+                raise OSError("no disk")
+
+            with pytest.raises(OSError, match="no disk"):
+                await Election(zk, PATH).run(fail)
+            assert not nodes(ensemble)
+
+    run(main)
+
+
+def test_a_selector_leads_term_after_term_even_with_another_session() -> None:
+    """Whoever waits gets the next term."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        terms: list[str] = []
+
+        async def serve(name: str) -> None:
+            async def lead(_: Term) -> None:
+                terms.append(name)
+                await asyncio.sleep(1)
+
+            async with connect(ensemble.hosts) as zk:
+                await Election(zk, PATH, identifier=name).serve(lead)
+
+        async with connect(ensemble.hosts) as watcher:
+            tasks = [asyncio.ensure_future(serve(name)) for name in "ab"]
+            await wait_until(lambda: len(terms) == 4)
+            assert sorted(terms[:2]) == ["a", "b"]
+            assert terms[:2] == terms[2:]
+            names = await Election(watcher, PATH).contenders()
+            assert sorted(names) == ["a", "b"]
+            [victim, *_] = [s for s in ensemble.sessions if s != watcher.session_id]
+            ensemble.expire(victim)
+            count = len(terms)
+            await wait_until(lambda: set(terms[count:]) == {"a", "b"})
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            assert not nodes(ensemble)
+
+    run(main)
+
+
+def test_a_latch_says_whether_it_leads_and_stands_again() -> None:
+    """Also with the next session."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with (
+            connect(ensemble.hosts) as one,
+            connect(ensemble.hosts) as two,
+            LeaderLatch(one, PATH, identifier="one") as first,
+        ):
+            await first.wait_leading(timeout=5)
+            async with LeaderLatch(two, PATH, identifier="two") as second:
+                with pytest.raises(TimeoutError):
+                    await second.wait_leading(timeout=1)
+                assert await second.contenders() == ["one", "two"]
+                token = first.fencing_token
+                ensemble.expire(one.session_id)
+                await second.wait_leading(timeout=5)
+                assert second.fencing_token > token
+                await second.verify()
+                assert not first.leading
+            await first.wait_leading(timeout=5)
+            assert [await anext(first.changes) for _ in range(3)] == [True, False, True]
+        assert not nodes(ensemble)
+
+    run(main)
+
+
+def test_a_candidate_that_gives_up_leaves_nothing() -> None:
+    """Whoever stands behind it must not wait for it."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+
+            async def lead(_: Term) -> None:
+                with pytest.raises(LockTimeoutError):
+                    await Election(two, PATH).run(lead, timeout=1)
+
+            await Election(one, PATH).run(lead)
+            await wait_until(lambda: not nodes(ensemble))
+
+    run(main)
