@@ -42,7 +42,7 @@ from zabd.model.ops import (
 )
 from zabd.model.results import ErrorResult, MultiResult
 from zabd.model.session import PASSWORD_SIZE, ConnectRequest
-from zabd.wire import encode_request
+from zabd.wire import FrameReader, decode_reply_header, encode_request
 from zabd.wire.connection import Reply
 
 
@@ -124,6 +124,47 @@ def test_what_no_client_may_send_is_unknown(opcode: int) -> None:
     assert isinstance(reply, Reply)
     assert (reply.error, reply.zxid) == (ErrorCode.UNIMPLEMENTED, -1)
     assert client.call(Exists("/c")).error == ErrorCode.OK
+    assert ensemble.members[1].tree.zxid == zxid
+
+
+def test_no_other_opcode_does_anything() -> None:
+    """Of all small numbers, positive and negative, those of the protocol alone mean something."""
+    ensemble = Ensemble()
+    client = ensemble.connect(ensemble.followers[0])
+    client.call(CreateContainer("/c", b"", OPEN_ACL_UNSAFE, 4))
+    digest = ensemble.members[1].tree.digest
+    meaningful = {op.opcode for op, _ in STORY}
+    unknown = [number for number in range(-1000, 1 << 16) if number not in meaningful]
+    body = encode_request(1, Delete("/c", -1))[12:]
+    size = (8 + len(body)).to_bytes(4, "big")
+    came: list[tuple[int, int]] = []
+
+    def read(data: bytes) -> None:
+        for frame in FrameReader().feed(data):
+            xid, _, error = decode_reply_header(frame)
+            came.append((xid, error))
+
+    client.receive = read  # type: ignore[method-assign]
+    for number in unknown:
+        opcode = number.to_bytes(4, "big", signed=True)
+        client.send_raw(size + (7).to_bytes(4, "big") + opcode + body)
+    ensemble.settle()
+
+    assert came == [(7, ErrorCode.UNIMPLEMENTED)] * len(unknown)
+    assert {member.tree.digest for member in ensemble.members.values()} == {digest}
+
+
+@pytest.mark.parametrize("op", [op for op, _ in STORY], ids=lambda op: type(op).__name__)
+def test_nothing_is_done_before_a_session(op: Op) -> None:
+    """A request in place of a ConnectRequest costs the connection, and is not done."""
+    ensemble = Ensemble()
+    zxid = ensemble.members[1].tree.zxid
+    client = ensemble.dial(ensemble.followers[0])
+    client.send_raw(encode_request(1, op))
+    ensemble.pass_time(11_000)
+
+    assert client.closed
+    assert client.heard == []
     assert ensemble.members[1].tree.zxid == zxid
 
 
