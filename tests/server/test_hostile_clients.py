@@ -12,7 +12,8 @@ from tests.server.helpers import Trail, until
 from tests.server.test_app import Session, alone, open_session, running, server_of
 from tests.wire.plain import VECTORS
 
-from zabd.model.ops import OpCode, SetData
+from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.ops import Create, Delete, Multi, MultiOp, Op, OpCode, SetData
 from zabd.model.session import PASSWORD_SIZE, ConnectRequest
 from zabd.server.app import Server
 from zabd.wire import encode_connect
@@ -177,3 +178,62 @@ def test_hostile_connections_hurt_nobody_else(tmp_path: Path) -> None:
     digest = asyncio.run(hostile())
     assert not trail.of("failed")
     assert asyncio.run(again()) == digest
+
+
+QUOTA_PATHS = [
+    f"/zookeeper/quota{subject}{name}"
+    for subject in ("", "/good", "/good/in", "/zookeeper", "/zookeeper/quota", "/nowhere")
+    for name in ("", "/zookeeper_limits", "/zookeeper_stats", "/zookeeper_limits/zookeeper_limits")
+]
+QUOTA_TEXTS = [
+    b"",
+    b"count=3,bytes=20",
+    b"count=-1,bytes=-1=;byteHardLimit=20;countHardLimit=3",
+    b"count=" + b"9" * 400,
+    b"=;=,count,bytes=;",
+    bytes(range(256)),
+]
+
+
+def quota_garbage(rng: random.Random) -> Iterator[Op]:
+    """Creates, writes and deletes in any order, alone and in multis, some kept by a session."""
+    paths = [*QUOTA_PATHS, "/good/in", "/good/in/a", "/nowhere"]
+    for _ in range(1_000):
+        ops: list[MultiOp] = []
+        for _ in range(rng.choice((1, 1, 1, 3))):
+            path, text = rng.choice(paths), rng.choice(QUOTA_TEXTS)
+            flags = rng.choice((0, 0, 0, 1))
+            made = Create(path, text, OPEN_ACL_UNSAFE, flags)
+            ops.append(rng.choice((made, made, SetData(path, text, -1), Delete(path, -1))))
+        yield ops[0] if len(ops) == 1 else Multi(tuple(ops))
+
+
+def test_garbage_below_quota_does_not_stop_the_next_start(tmp_path: Path) -> None:
+    """CVE-2026-100300: a member starts from snapshot and log, with the same tree, and serves."""
+    rng = random.Random(7)
+    config = alone(tmp_path, tick_ms=2000, enforce_quota=True, snapshot_txns=150)
+
+    async def live() -> int:
+        server = server_of(config)
+        async with running(server):
+            session = await open_session(server)
+            await session.create("/good")
+            accepted = sum([(await session.ask(op)).error == 0 for op in quota_garbage(rng)])
+            assert accepted > 100
+            session.close()
+        return server.driver.replica.tree.digest
+
+    digests = [asyncio.run(live())]
+
+    async def again() -> None:
+        server = server_of(config)
+        async with running(server):
+            await until(lambda: server.driver.replica.serving)
+            digests.append(server.driver.replica.tree.digest)
+            session = await open_session(server)
+            await session.ask(SetData("/good", b"1", -1))
+            await session.ask(Delete("/good/in/a", -1))
+            session.close()
+
+    asyncio.run(again())
+    assert digests[0] == digests[1]
