@@ -212,6 +212,10 @@ class Ensemble:
                     self._step(member, events.Elapsed())
         self.now_ms = end_ms
 
+    def elapse(self, member: MemberId) -> None:
+        """Tell one member that its deadline has come."""
+        self._step(member, events.Elapsed())
+
     def run_until(self, condition: Callable[[], bool], limit_ms: int = 60_000) -> None:
         """Let time go by until the condition holds."""
         end_ms = self.now_ms + limit_ms

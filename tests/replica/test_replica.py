@@ -45,6 +45,7 @@ from zabd.model.session import PASSWORD_SIZE, ConnectRequest
 from zabd.model.watch_events import EventType
 from zabd.replica.config import DIGEST_INTERVAL_TXNS
 from zabd.replica.events import SpaceLow
+from zabd.replica.replica import GATHER_MS_MAX
 from zabd.wire.connection import Event, Reply
 from zabd.zab import effects as zab
 from zabd.zab.messages import Carried
@@ -571,3 +572,34 @@ def test_talk_of_a_learner_that_makes_no_sense_costs_its_link(ensemble: Ensemble
 
     effects = replica.step(events.Received(link, Carried(b"rubbish")), ensemble.now_ms)
     assert zab.Hangup(link) in effects
+
+
+def test_writes_that_come_while_the_log_writes_share_the_next_batch(ensemble: Ensemble) -> None:
+    """A batch costs each member a write, a sync and some frames, however many are in it."""
+    leader = ensemble.leader
+    client = ensemble.connect(leader)
+    before = len(ensemble.logs[leader])
+
+    for number in range(10):
+        client.send(create(f"/{number}"))
+    ensemble.settle()
+
+    assert [batch.count for batch in ensemble.logs[leader][before:]] == [1, 9]
+
+
+def test_a_slow_disk_of_the_leader_holds_nothing_up_for_long(ensemble: Ensemble) -> None:
+    """A quorum may be faster than the leader's own disk: what was gathered leaves after a while."""
+    leader = ensemble.leader
+    client = ensemble.connect(leader)
+    ensemble.pass_time(10)
+    before = len(ensemble.logs[leader])
+    replica = ensemble.members[leader]
+
+    client.send(create("/first"))
+    client.send(create("/second"))
+    assert len(ensemble.logs[leader]) == before + 1
+    assert replica.deadline_ms == ensemble.now_ms + GATHER_MS_MAX
+
+    ensemble.now_ms += GATHER_MS_MAX  # and its disk has not answered yet
+    ensemble.elapse(leader)
+    assert len(ensemble.logs[leader]) == before + 2

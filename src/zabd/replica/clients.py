@@ -367,7 +367,12 @@ class Clients:
                 connection, xid, opcode, frame
             ):
                 return
-            self._forward(connection, Pending(xid, opcode, frame, self.now_ms))
+            pending = Pending(xid, opcode, frame, self.now_ms)
+            self._enqueue(connection, pending)
+            if opcode == _SYNC or connection.syncs_pending or connection.held:
+                self._ask_in_turn(connection, pending)
+            else:
+                self.ask(connection, pending)
         elif opcode == _PING:
             self.output(connection, replies.reply(PING_XID, self.tree.zxid))
         elif opcode == _AUTH:
@@ -432,8 +437,7 @@ class Clients:
             self._overdone.append(connection)  # cut at the end of the turn, behind this reply
             return replies.reply(xid, self.tree.zxid, ErrorCode.BAD_ARGUMENTS)
 
-    def _forward(self, connection: Connection, pending: Pending) -> None:
-        self._enqueue(connection, pending)
+    def _ask_in_turn(self, connection: Connection, pending: Pending) -> None:
         is_sync = pending.opcode == _SYNC
         # A write asked for now could commit before an earlier sync is answered, and be seen by
         # reads that stand between the two (C2).
@@ -453,8 +457,11 @@ class Clients:
         self.intents.append(_make(Intent, fields))
 
     def _enqueue(self, connection: Connection, pending: Pending) -> None:
-        connection.queue.append(pending)
-        self._count_in(connection, pending.frame, len(connection.queue))
+        queue = connection.queue
+        queue.append(pending)
+        pause = self.throttle.count_in(connection, len(pending.frame), len(queue))
+        if pause is not None:
+            self.effects.append(pause)
 
     def _count_in(self, connection: Connection, frame: bytes, waiting: int) -> None:
         pause = self.throttle.count_in(connection, len(frame), waiting)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zabd.model.errors import ErrorCode, MarshallingError, UnimplementedError
-from zabd.model.ops import CreateSession, DeleteContainer, OpCode
+from zabd.model.ops import CreateSession, DeleteContainer, OpCode, SetData
 from zabd.model.paths import CONFIG_PATH
 from zabd.model.zxid import Zxid
 from zabd.replica import messages
@@ -238,6 +238,10 @@ class Leadership:
             return txns.error(ErrorCode.MARSHALLING_ERROR)
         except UnimplementedError:
             return txns.error(ErrorCode.UNIMPLEMENTED)
+        if type(op) is SetData:
+            txn = self._preparer.prepare_set_data(zxid, time_ms, session_id, identities, op)
+            if txn is not None:
+                return txn
         local = not known and is_local(session_id)
         return self._preparer.prepare(
             zxid, time_ms, session_id, identities, op, local_session=local

@@ -17,7 +17,7 @@ Source: the walks of a write, a read and a watch in docs/internals/walks.md.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from zabd.model.errors import RemoteProtocolError
@@ -35,7 +35,8 @@ from zabd.zab.effects import Phase
 from zabd.zab.log import LogPosition, chain_of
 from zabd.zab.messages import Carried, PeerState, Standing
 from zabd.zab.peer import Peer
-from zabd.znode_tree.txns import CLOSE_SESSION, FOUND, unpack_batch
+from zabd.znode_tree.tree import Applied
+from zabd.znode_tree.txns import CLOSE_SESSION, FOUND, SET_DATA, unpack_batch
 
 if TYPE_CHECKING:
     import random
@@ -44,11 +45,16 @@ if TYPE_CHECKING:
     from zabd.zab.config import RecoveredState
     from zabd.zab.log import Batch
     from zabd.znode_tree.tree import ZnodeTree
+    from zabd.znode_tree.txns import Entry
 
 READ_ONLY_AFTER_TICKS = 2
 """How long a member looks for a leader before it serves read-only clients."""
 
 Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]
+
+GATHER_MS_MAX = 5
+"""How long requests wait for the log's own write to end, so that they share the next one. With a
+disk that takes longer than this a batch leaves all the same: a quorum may be faster than we are."""
 
 DIGESTS_KEPT = 64
 """Digests remembered for comparison; a leader's word comes right behind its commit."""
@@ -99,7 +105,12 @@ class Replica:
     def deadline_ms(self) -> int:
         """When `step(Elapsed())` is wanted at the latest."""
         deadline_ms = self.peer.deadline_ms
-        return self._next_tick_ms if deadline_ms is None else min(deadline_ms, self._next_tick_ms)
+        due_ms = self._next_tick_ms if deadline_ms is None else min(deadline_ms, self._next_tick_ms)
+        if self.leadership is not None and self.leadership.gathered:
+            since_ms = self.peer.appending_since_ms
+            if since_ms is not None:
+                return min(due_ms, since_ms + GATHER_MS_MAX)
+        return due_ms
 
     @property
     def serving(self) -> bool:
@@ -248,23 +259,33 @@ class Replica:
 
     def _deliver(self, batch: Batch, now_ms: int) -> None:
         time_ms, entries = unpack_batch(batch.payload)
-        clients, me, zxid = self.clients, self.me, int(batch.first)
-        apply, watched, answer = self.tree.apply, clients.watches.watched, clients.applied
-        clients.now_ms = now_ms
-        for origin, request_id, session_id, txn in entries:
-            applied = apply(zxid, time_ms, session_id, txn)
-            if watched and applied.changes:
-                clients.fire(applied.changes, zxid)
-            if origin == me:
-                answer(request_id, zxid, applied)
-            kind = txn[0]
-            if kind == CLOSE_SESSION:
-                clients.session_closed(session_id)
-            elif kind == FOUND:
-                self._update_serving()
-            zxid += 1
-        clients.release_syncs()
+        self.clients.now_ms = now_ms
+        self._apply(int(batch.first), time_ms, entries)
+        self.clients.release_syncs()
         self._note_batch(batch)
+
+    def _apply(self, zxid: int, time_ms: int, entries: Sequence[Entry]) -> None:
+        """The loop that every member goes through with every txn, so it makes few calls."""
+        apply, set_data = self.tree.apply, self.tree.apply_set_data
+        clients, me = self.clients, self.me
+        watched, answer = clients.watches.watched, clients.applied
+        for origin, request_id, session_id, txn in entries:
+            kind = txn[0]
+            node = set_data(zxid, time_ms, txn) if kind == SET_DATA and not watched else None
+            if node is not None:
+                if origin == me:
+                    answer(request_id, zxid, Applied(0, node, ()))
+            else:
+                applied = apply(zxid, time_ms, session_id, txn)
+                if watched and applied.changes:
+                    clients.fire(applied.changes, zxid)
+                if origin == me:
+                    answer(request_id, zxid, applied)
+                if kind == CLOSE_SESSION:
+                    clients.session_closed(session_id)
+                elif kind == FOUND:
+                    self._update_serving()
+            zxid += 1
 
     def _note_batch(self, batch: Batch) -> None:
         last = batch.last
@@ -317,7 +338,7 @@ class Replica:
 
     def _lead(self, leadership: Leadership, intents: list[Intent], now_ms: int) -> None:
         leadership.gather(intents)
-        while self.peer.can_submit:
+        while self.peer.can_submit and not self._gathers(now_ms):
             batch = leadership.next_batch(self.peer.next_zxid, now_ms)
             if batch is None:
                 break
@@ -326,6 +347,10 @@ class Replica:
         if token is not None:
             self._absorb(self.peer.step(zab_events.Confirm(token), now_ms), now_ms)
         self._hand_out(leadership, now_ms)
+
+    def _gathers(self, now_ms: int) -> bool:
+        since_ms = self.peer.appending_since_ms
+        return since_ms is not None and now_ms < since_ms + GATHER_MS_MAX
 
     def _hand_out(self, leadership: Leadership, now_ms: int) -> None:
         answers = leadership.take_answers()

@@ -206,6 +206,12 @@ class Peer:
         return isinstance(self._role, Leading) and self._role.can_submit
 
     @property
+    def appending_since_ms(self) -> int | None:
+        """When the oldest append that is not durable here was asked for; None if all are."""
+        appends = self._m.appends
+        return appends[0].since_ms if appends else None
+
+    @property
     def next_zxid(self) -> Zxid:
         """The zxid of the next submitted transaction; LocalProtocolError but for a leader."""
         if not isinstance(self._role, Leading):

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from zabd.model.acl import Perms
+from zabd.model.acl import OPEN_ACL_UNSAFE, Perms
 from zabd.model.errors import (
     BadArgumentsError,
     BadVersionError,
@@ -68,7 +68,7 @@ from zabd.znode_tree.permissions import Identities, allowed, expand_acl
 from zabd.znode_tree.quota_check import QuotaCheck, Trace
 from zabd.znode_tree.quotas import QUOTA_PREFIX
 from zabd.znode_tree.tree import ZnodeTree
-from zabd.znode_tree.txns import Txn
+from zabd.znode_tree.txns import SET_DATA, Txn
 from zabd.znode_tree.znode import (
     CONTAINER_OWNER,
     is_session,
@@ -81,6 +81,8 @@ MULTI_OPS_MAX: Final = 1 << 16
 
 SEQUENCE_MAX: Final = (1 << 31) - 1
 """The last sequence number before the suffix turns negative, as ZooKeeper's does."""
+
+_WRITE: Final = int(Perms.WRITE)
 
 _SYSTEM_PATHS: Final = frozenset({ROOT, SYSTEM_PATH, QUOTA_PATH, CONFIG_PATH})
 
@@ -170,6 +172,40 @@ class Preparer:
             return handler(self, request, op)
         except KeeperError as refusal:
             return txns.error(refusal.code)
+
+    def prepare_set_data(
+        self, zxid: int, time_ms: int, session_id: int, identities: Identities, op: SetData
+    ) -> Txn | None:
+        """The txn of a setData that is as nearly all are; None where `prepare` has to be asked.
+
+        The same checks, without a table, a request object and an exception between them: 1.1 us,
+        where `prepare` takes 2.9 us.
+        """
+        path, data, wanted = op
+        outstanding = self._outstanding
+        view = outstanding.view(path)
+        if (
+            view is None
+            or not outstanding.session_is_live(session_id)
+            or (view.acl is not OPEN_ACL_UNSAFE and not allowed(view.acl, _WRITE, identities))
+            or (wanted != -1 and wanted != view.version)  # noqa: PLR1714  (faster than `in`)
+            or self._tree.quotas
+            or self._quotas.pending
+        ):
+            return None
+        version = next_version(view.version)
+        pending = PendingZnode(
+            version,
+            view.aversion,
+            view.created,
+            view.child_count,
+            view.acl,
+            view.owner,
+            time_ms,
+            data,
+        )
+        outstanding.put(zxid, path, pending)
+        return (SET_DATA, path, data, version)
 
     def close_session(self, zxid: int, time_ms: int, session_id: int) -> Txn:
         """The txn that ends a session, its ephemerals in flight included; for expiry."""

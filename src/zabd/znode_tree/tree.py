@@ -98,6 +98,26 @@ class ZnodeTree(TreeState):
         self.time_ms = time_ms
         return applied
 
+    def apply_set_data(self, zxid: int, time_ms: int, txn: Txn) -> Znode | None:
+        """Apply a setData of which nobody has to be told; None where `apply` has to be asked.
+
+        For the loop that delivers batches, whose commonest txn this is: 0.6 us instead of 1.2 us.
+        """
+        if zxid <= self.zxid or self.quotas or len(self._changed) > CHANGED_MAX:
+            return None
+        _, path, data, version = txn
+        node = self.nodes[path]
+        self._changed[path] = None  # `_before_change` in place: its call is a tenth of all this
+        if self._walk is not None:
+            self._walk.keep(path, node)
+        old = node.data
+        self.data_bytes += (len(data) if data else 0) - (len(old) if old else 0)
+        node.data = data
+        node.version = version
+        node.mzxid = self.zxid = zxid
+        node.mtime = self.time_ms = time_ms
+        return node
+
     def _create(self, zxid: int, time_ms: int, _session_id: int, txn: Txn) -> Applied:
         _, path, data, packed_acl, owner, parent_created = txn
         parent_path = path[: path.rindex("/")] or ROOT
@@ -160,11 +180,8 @@ class ZnodeTree(TreeState):
     def _set_data(self, zxid: int, time_ms: int, _session_id: int, txn: Txn) -> Applied:
         _, path, data, version = txn
         node = self.nodes[path]
-        self._changed[path] = None  # `_before_change` in place: its call is a tenth of all this
-        if self._walk is not None:
-            self._walk.keep(path, node)
-        old = node.data
-        growth = (len(data) if data else 0) - (len(old) if old else 0)
+        self._before_change(path, node)
+        growth = (len(data) if data else 0) - (len(node.data) if node.data else 0)
         self.data_bytes += growth
         node.data = data
         node.version = version
