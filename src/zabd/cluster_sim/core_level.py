@@ -188,7 +188,7 @@ class CoreLevel:
 
         While a founding is under way, every voter is needed (PRODUCT section 3).
         """
-        settled = [member for member in self.voters if not self.members[member].is_blank()]
+        settled = [member for member in self.voters if self.members[member].remembers]
         if len(settled) < self.checker.quorum.size:
             return list(self.voters)
         return rng.sample(settled, self.checker.quorum.size)
@@ -260,6 +260,10 @@ class CoreLevel:
         self._lives += 1
         return self._lives
 
+    def others(self, member: MemberId) -> list[MemberId]:
+        """The voters besides this member."""
+        return [voter for voter in self.voters if voter != member]
+
     def ensemble_config(self, member: MemberId) -> EnsembleConfig:
         """What a member knows of its ensemble."""
         shape = self.shape
@@ -281,16 +285,26 @@ class CoreLevel:
         self.schedule.after(int(down_ms * US_PER_MS) + 1, lambda: self._restart(member))
 
     def lose_disk(self, member: CoreMember) -> bool:
-        """A member's disks are replaced by empty ones, unless that were one too many.
-
-        A quorum of the others must belong to the cluster: members without memory do not vote.
-        """
-        others = [self.members[m] for m in self.voters if self.members[m] is not member]
-        if sum(not other.is_blank() for other in others) < self.checker.quorum.size:
+        """A member's disks are replaced by empty ones, unless that were one too many."""
+        if not self._can_spare(member):
             return False
         self.crash(member, power=True)
         member.lose_disks()
         return True
+
+    def damage_disk(self, member: CoreMember, rng: Random) -> bool:
+        """Something on a member's disks rots or vanishes, unless that were one member too many."""
+        if member.id in self.checker.damaged or not self._can_spare(member):
+            return False
+        self.crash(member, power=True)
+        done = member.damage_disks(rng)
+        self.trace.record(member.host.name, f"damaged: {done or 'nothing'}")
+        return bool(done)
+
+    def _can_spare(self, member: CoreMember) -> bool:
+        """Whether a quorum of the others belongs to the cluster, and has all that it had."""
+        others = [self.members[m] for m in self.voters if self.members[m] is not member]
+        return sum(other.remembers for other in others) >= self.checker.quorum.size
 
     def _restart(self, member: CoreMember) -> None:
         if self._faulty:

@@ -1,8 +1,10 @@
 """A machine at the core level: its clock, its disk, and one life after the other on it."""
 
+from random import Random
 from typing import TYPE_CHECKING
 
 from zabd.cluster_sim.core_process import CoreProcess
+from zabd.cluster_sim.damage import damage
 from zabd.cluster_sim.disk_image import DiskImage
 from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.schedule import US_PER_MS
@@ -62,6 +64,19 @@ class CoreMember:
         for image in self.images:
             image.wipe()
         self.level.checker.disks_lost(self.id, self.log_image, self.image)
+
+    def damage_disks(self, rng: Random) -> str:
+        """Find something on them not as it was written; what, or "". The member is down."""
+        assert self.process is None, "damage is found at the next start"
+        done = damage(self.image, self.log_image, rng)
+        if done:
+            self.level.checker.disks_damaged(self.id)
+        return done
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it can vote once there is a cluster: it is neither blank nor, maybe, damaged."""
+        return self.id not in self.level.checker.damaged and not self.is_blank()
 
     @property
     def images(self) -> list[DiskImage]:

@@ -22,7 +22,7 @@ from zabd.cluster_sim.zab_checks import Incarnation
 from zabd.model.errors import RemoteProtocolError, StorageError
 from zabd.model.ids import LinkId, MemberId
 from zabd.model.zxid import Zxid
-from zabd.storage.config import StorageConfig
+from zabd.storage.config import OnDamage, StorageConfig
 from zabd.storage.recovery import Recovered
 from zabd.zab import effects as fx
 from zabd.zab import events as ev
@@ -97,7 +97,11 @@ class CoreProcess(DiskWork):
         self.stack = level.network.open_stack(member.host)
         self.stack.listen("", QUORUM_PORT, self._accept)
         self.disks = [self._open_disk(image) for image in member.images]
-        config = StorageConfig(segment_bytes=shape.segment_bytes, space_floor_bytes=0)
+        config = StorageConfig(
+            segment_bytes=shape.segment_bytes,
+            space_floor_bytes=0,
+            on_damage=OnDamage.REPAIR if level.others(member.id) else OnDamage.REFUSE,
+        )
         self.storage = level.storage_class(self.disks[0], self.disks[-1], config, member.now_ms)
         self.storage.on_failure = self._storage_failed
         self.enter(lambda: self.storage.recover(self.state, member.id, None, self._recovered))

@@ -147,6 +147,12 @@ class Inode:
         _put(self.data, self.size, offset, data)
         _put(self.durable, self.durable_size, offset, data)
 
+    def shorten(self, size_bytes: int) -> None:
+        """Lose the end, on the device and in the cache, behind everybody's back."""
+        del self.data[size_bytes:]
+        del self.durable[size_bytes:]
+        self.size, self.durable_size = min(self.size, size_bytes), min(self.size, size_bytes)
+
     def _persist(self, write: _Write) -> None:
         if write.data is None:
             del self.durable[write.offset :]
@@ -239,6 +245,24 @@ class DiskImage:
             content = self.names[source].read(0, SECTOR_BYTES).ljust(SECTOR_BYTES, b"\0")
         inode.spoil(offset, content[: max(0, inode.durable_size - offset)])
         return offset
+
+    def content(self, file: str) -> bytes:
+        """What a process would read of a file."""
+        inode = self.names[file]
+        return inode.read(0, inode.size)
+
+    def overwrite(self, file: str, offset: int, data: bytes) -> None:
+        """Put other bytes into a file, on the device and in the cache."""
+        self.names[file].spoil(offset, data)
+
+    def cut(self, file: str, size_bytes: int) -> None:
+        """Make a file shorter."""
+        self.names[file].shorten(size_bytes)
+
+    def remove(self, file: str) -> None:
+        """Let a file vanish for good."""
+        del self.names[file]
+        self._durable_names.pop(file, None)
 
     def wipe(self) -> None:
         """Lose the whole disk; an empty one is there instead."""

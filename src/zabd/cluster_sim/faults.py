@@ -51,6 +51,7 @@ class Nemesis:
             "disk stall": self._disk_stall,
             "sync error": self._sync_error,
             "lost disk": self._lose_disk,
+            "damaged disk": self._damage_disk,
             "abdicate": self._abdicate,
             "named leader": self._name_a_leader,
             "snapshot": self._snapshot,
@@ -316,3 +317,7 @@ class Nemesis:
     def _lose_disk(self) -> bool:
         victim = self._victim()
         return victim is not None and self.level.lose_disk(victim)
+
+    def _damage_disk(self) -> bool:
+        victim = self._victim()
+        return victim is not None and self.level.damage_disk(victim, self.rng)

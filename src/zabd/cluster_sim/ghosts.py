@@ -74,15 +74,20 @@ class History:
 class DurableLog:
     """What a member's disk holds for certain, kept up from the completions of its syncs."""
 
-    __slots__ = ("_data", "_sound", "base", "member", "records")
+    __slots__ = ("_data", "_log", "_sound", "base", "member", "records")
 
     def __init__(self, member: MemberId, log: DiskImage, data: DiskImage) -> None:
         self.member = member
+        self._log = log
         self._data = data
         self.base = GENESIS
         self.records: dict[bytes, tuple[Zxid, bytes]] = {}  # chain: its last zxid, the one before
         self._sound: set[bytes] = {GENESIS_CHAIN}  # chains whose whole past is durable
         log.on_durable = self._synced
+
+    def fresh(self) -> "DurableLog":
+        """One for the same devices that knows nothing yet."""
+        return DurableLog(self.member, self._log, self._data)
 
     def _synced(self, _file: str, _offset: int, data: bytes) -> None:
         start = data.find(RECORD_MAGIC)

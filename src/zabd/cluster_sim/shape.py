@@ -35,6 +35,7 @@ FAULT_KINDS: Final = (
     "disk stall",
     "sync error",
     "lost disk",  # a member's disk is replaced by an empty one, never one too many
+    "damaged disk",  # a file rots, is cut or vanishes on a member's disk, never one too many
     "abdicate",
     "named leader",  # the election says what chance says
     "snapshot",

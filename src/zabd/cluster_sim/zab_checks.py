@@ -66,6 +66,8 @@ class ZabChecker:
         self.ledger: list[Entry] = []
         self.durable: dict[MemberId, DurableLog] = {}
         self.leaders: dict[Epoch, Incarnation] = {}
+        self.damaged: dict[MemberId, None] = {}
+        """Members whose disks were damaged, until they find nothing missing or are repaired."""
         self._index: dict[bytes, int] = {}  # chain: its place in the ledger
         self._proposed: dict[Zxid, bytes] = {}  # last zxid of a batch: its chain
         self._broadcast_epoch: Epoch = 0  # the latest epoch whose leader has proposed anything
@@ -88,6 +90,14 @@ class ZabChecker:
         # What it had acknowledged before may still be on its way, and counts: it was durable.
         self._lost.append(self.durable[member])
         self.watch_disks(member, log, data)
+        self._forget(member)
+
+    def disks_damaged(self, member: MemberId) -> None:
+        """Something on this member's disks is not as it was written: it has all, or says so."""
+        self.damaged[member] = None
+
+    def _forget(self, member: MemberId) -> None:
+        self.damaged.pop(member, None)
         self._vouched.pop(member, None)
         self._promised.pop(member, None)
 
@@ -96,6 +106,10 @@ class ZabChecker:
         life = self._lives[member] = self._lives.get(member, 0) + 1
         incarnation = Incarnation(member, life, found)
         incarnation.position = self._place(incarnation, found.delivered, "recovers")
+        if found.damaged:
+            self._require_damage(incarnation)
+        else:
+            self.damaged.pop(member, None)
         accepted, current = self._promised.get(member, (0, 0))
         if found.accepted_epoch < accepted or found.current_epoch < current:
             raise InvariantError(
@@ -112,6 +126,15 @@ class ZabChecker:
             )
         self.durable[member].adopt(found)
         return incarnation
+
+    def _require_damage(self, who: Incarnation) -> None:
+        """It vouches only for what it has found; what it had acknowledged before counts."""
+        if who.member not in self.damaged:
+            raise InvariantError("D11", f"{who} says that it is damaged, and nothing was")
+        self._lost.append(self.durable[who.member])
+        self.durable[who.member] = self.durable[who.member].fresh()
+        self._forget(who.member)
+        self.damaged[who.member] = None
 
     def _place(self, who: Incarnation, position: LogPosition, verb: str) -> int:
         if position == GENESIS:
@@ -299,6 +322,7 @@ class ZabChecker:
                 self._acknowledged(who, link, zxid)
             case AckNewLeader(epoch):
                 self._acknowledged_new_leader(who, link, epoch)
+                self.damaged.pop(who.member, None)
             case AckEpoch(_, position):
                 self._require_reported(who, position)
                 self._promise(who, who.offered.get(link, 0), 0)
@@ -388,6 +412,8 @@ class ZabChecker:
 
     def epochs_durable(self, member: MemberId) -> None:
         """The epoch file's name became durable: the history it stands for must be before (D4)."""
+        if member in self.damaged:
+            return  # it keeps its promises, though not what they stand for
         durable = self.durable[member]
         current = durable.epochs().current
         named = self._named.get((member, current))

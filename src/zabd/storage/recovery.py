@@ -458,6 +458,9 @@ class _Replay:
         for header in later:
             # A crash between the making of a segment and the sealing of the one before it.
             file = segment_file(header.number)
+            if header.base.zxid > scan.end.zxid:
+                what = f"{file}, which follows it, begins at {header.base.zxid!r}"
+                raise DamagedFileError(scan.file, scan.end_offset, scan.end.zxid, what)
             if len(later) > 1 or not (yield from self._is_blank(header)):
                 what = f"it is not complete, though {file} follows it"
                 raise DamagedFileError(scan.file, scan.end_offset, scan.end.zxid, what)
