@@ -2,6 +2,7 @@
 
 from random import Random
 
+from tests.storage.crash_disk import CrashDisk
 from tests.storage.members import History, Member
 
 from zabd.model import Zxid
@@ -73,3 +74,24 @@ def test_a_seal_that_only_the_page_cache_has_is_not_believed() -> None:
     recovered = again.recover()
 
     assert [batch.last for batch in recovered.tail] == [b.last for b in history.batches]
+
+
+def test_epochs_that_only_the_page_cache_has_are_made_durable_before_they_are_believed() -> None:
+    """Core level, lost disks: killed between renaming the epochs file and syncing the directory.
+
+    The next process found the new epoch and promised it a second time; a power cut would have
+    taken it back, and the member could have promised it to somebody else.
+    """
+    disk, log_disk = CrashDisk(), CrashDisk()
+    member = Member(disk, log_disk=log_disk).founded()
+    disk.halt_at = disk.count + 4  # create, write, sync, rename; the directory is never synced
+    member.persist_epochs(2, 1)
+
+    member = Member(disk.killed(), log_disk=log_disk.killed())
+    promised = member.recover().accepted_epoch
+    after_power_cut = Member(
+        member.disk.crash(Random(1), ("vanish",)), log_disk=member.log_disk.crash(Random(1))
+    )
+
+    assert promised == 2
+    assert after_power_cut.recover().accepted_epoch == 2

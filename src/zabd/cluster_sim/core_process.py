@@ -186,14 +186,7 @@ class CoreProcess(DiskWork):
             return
         if isinstance(found, StorageError):
             raise InvariantError("D11", f"{self} does not start: {found}")
-        state = RecoveredState(
-            found.accepted_epoch,
-            found.current_epoch,
-            found.cluster_id,
-            found.delivered,
-            found.tail,
-            damaged=found.damaged is not None,
-        )
+        state = recovered_state(found)
         self.seen = self.level.checker.recovered(self.member.id, state)
         self._begin(state)
         self.step(ev.Start())
@@ -379,6 +372,18 @@ class CoreProcess(DiskWork):
 
     def _storage_failed(self, error: StorageError) -> None:
         self.level.storage_failed(self.member, error)
+
+
+def recovered_state(found: Recovered) -> RecoveredState:
+    """What a disk holds, as a peer is told."""
+    return RecoveredState(
+        found.accepted_epoch,
+        found.current_epoch,
+        found.cluster_id,
+        found.delivered,
+        found.tail,
+        damaged=found.damaged is not None,
+    )
 
 
 def describe_vote(event: ev.Notified) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from zabd.cluster_sim.core_member import CoreMember
+from zabd.cluster_sim.core_process import recovered_state
 from zabd.cluster_sim.disks import SimDisk
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.schedule import Action
@@ -27,7 +28,6 @@ from zabd.server.zoo_cfg import Member
 from zabd.storage import Recovered
 from zabd.storage.disk import Disk
 from zabd.zab import events as ev
-from zabd.zab.config import RecoveredState
 from zabd.zab.effects import Deliver, Effect
 from zabd.zab.messages import PeerState
 from zabd.zab.peer import Peer
@@ -124,14 +124,10 @@ class WholeProcess:
 
     def watch(self, replica: Replica, found: Recovered) -> None:
         """A replica has been made: its peer tells the checker what happens to it."""
-        state = RecoveredState(
-            found.accepted_epoch,
-            found.current_epoch,
-            found.cluster_id,
-            found.delivered,
-            found.tail,
-            damaged=found.damaged is not None,
-        )
+        state = recovered_state(found)
+        if found.damaged is not None:
+            # It would be repaired by the others, but nothing has damaged it.
+            self.level.report(InvariantError("D11", f"{self} is damaged: {found.damaged}"))
         with self.level.reporting():
             self.seen = self.level.checker.recovered(self.member.id, state)
             self.level.checker.stands_at(self.seen, replica.tree)

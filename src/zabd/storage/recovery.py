@@ -6,8 +6,9 @@ has yet to decide about, so elections and truncation never have to take a change
 
 Invariants
     V1  Recovery never drops a record that it cannot prove to be torn (D8, S6).
-    V2  What it hands out is durable first: after an unclean stop the last segment is rewritten,
-        because the page cache may show bytes that the disk never got (S10).
+    V2  What it hands out is durable first: the directories are synced before they are believed, and
+        after an unclean stop the last segment is rewritten, because the page cache may show names
+        and bytes that the disk never got (S10).
     V3  A crash at any point of recovery leads to the same result the next time (S23).
     V4  What the log, the snapshots and the epochs file say about each other agrees: each point that
         one of them names is a point of the log, if the log reaches back that far (S7).
@@ -125,6 +126,7 @@ def recover(
     trace: Trace,
 ) -> Procedure[Restored]:
     """The state of the directory; StorageError or DamagedError if a member may not start on it."""
+    yield from _settle_names(data, log)
     start = _Start(data, log, config, sink, member, cluster_id, trace)
     if config.on_damage is OnDamage.REFUSE:
         yield from start.require_trust()
@@ -144,6 +146,18 @@ def recover(
         recovered = restored.recovered._replace(damaged=distrust.why)
         restored = restored._replace(recovered=recovered)
     return restored
+
+
+def _settle_names(data: Disk, log: Disk) -> Procedure[None]:
+    """Make what the directories show durable, before anything is built on it (V2).
+
+    A process that was killed between a rename and the sync of its directory leaves a name in the
+    page cache only: of epochs that would then be promised again, of a snapshot for which the log
+    would then be deleted.
+    """
+    yield data, [SyncDir()]
+    if log is not data:
+        yield log, [SyncDir()]
 
 
 class _Start:
