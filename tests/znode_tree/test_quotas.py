@@ -251,6 +251,24 @@ def test_writes_in_flight_count() -> None:
 
     refused = [applied.error for applied in world.apply_all()]
     assert refused == [0, ErrorCode.QUOTA_EXCEEDED, ErrorCode.QUOTA_EXCEEDED, 0, 0]
+    assert not world.preparer._quotas.pending, "U2"
+
+
+def test_a_multi_that_fails_leaves_no_room_taken() -> None:
+    """Not even while it is in flight; and what it did to the limits is undone."""
+    world = World(ENFORCED)
+    world.create("/q")
+    set_quota(world, "/q", b"countHardLimit=2")
+    culprit = Check("/nope", -1)
+
+    world.prepare(Multi((plain("/q/a"), culprit)))
+    world.prepare(Multi((SetData(limits_path("/q"), b"", -1), culprit)))
+    world.prepare(Multi((Delete(limits_path("/q"), -1), culprit)))
+    world.prepare(plain("/q/b"))
+    world.prepare(plain("/q/c"))
+
+    refused = [applied.error for applied in world.apply_all()]
+    assert refused == [0, 0, 0, 0, ErrorCode.QUOTA_EXCEEDED]
 
 
 def test_the_ops_of_one_multi_count_together() -> None:
