@@ -175,9 +175,7 @@ class ZabChecker:
                 raise InvariantError(
                     "Z10", f"{who} cuts to {position.zxid!r}, though {entry.last!r} is committed"
                 )
-        # From now on a crash may leave the history before or after the cut.
-        if self._vouched.get(who.member, GENESIS).zxid > position.zxid:
-            self._vouched[who.member] = position
+        self._goes_back(who.member, position)
 
     def truncated(self, who: Incarnation, position: LogPosition, end: LogPosition) -> None:
         """A member says that it has cut its history back; its log now ends at `end`."""
@@ -198,8 +196,15 @@ class ZabChecker:
                     raise InvariantError(
                         "Z10", f"{who} goes back to {position.zxid!r}, behind {entry.last!r}"
                     )
-        if self._vouched.get(who.member, GENESIS).zxid > position.zxid:
-            self._vouched[who.member] = position
+        self._goes_back(who.member, position)
+
+    def _goes_back(self, member: MemberId, position: LogPosition) -> None:
+        """From now on a crash may leave this member's history before or after the cut."""
+        if self._vouched.get(member, GENESIS).zxid > position.zxid:
+            self._vouched[member] = position
+        for key, named in list(self._named.items()):
+            if key[0] == member and named.zxid > position.zxid:
+                self._named[key] = position
 
     def installed(self, who: Incarnation, position: LogPosition) -> None:
         """A member's state has become a snapshot from its leader."""
