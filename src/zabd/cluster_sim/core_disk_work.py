@@ -39,6 +39,7 @@ class ChainState:
 
     def __init__(self) -> None:
         self.position = GENESIS
+        self._label = GENESIS
         self._content = bytearray()
 
     def begin_anew(self) -> None:
@@ -47,8 +48,8 @@ class ChainState:
         self._content.clear()
 
     def begin_snapshot(self, position: LogPosition) -> None:
-        """Forget everything."""
-        self.position = position
+        """A snapshot follows; it counts once it has ended."""
+        self._label = position
         self._content.clear()
 
     def snapshot_chunk(self, chunk: bytes) -> None:
@@ -58,8 +59,9 @@ class ChainState:
     def end_snapshot(self) -> None:
         """Check that the content is what its label says; DamagedError if not."""
         zxid, chain, _ = msgpack.unpackb(self._content)
-        if (zxid, chain) != self.position:
-            raise DamagedError(f"the snapshot labelled {self.position} holds {zxid}, {chain!r}")
+        if (zxid, chain) != self._label:
+            raise DamagedError(f"the snapshot labelled {self._label} holds {zxid}, {chain!r}")
+        self.position = self._label
 
     def record(self, batch: Batch) -> None:
         """Apply one batch."""
