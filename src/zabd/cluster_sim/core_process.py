@@ -368,7 +368,12 @@ class CoreProcess(DiskWork):
         self.level.checker.confirmed(self.seen, effect.token)
 
     def _stop(self, effect: fx.Stop) -> None:
-        raise InvariantError("X6", f"{self} stops: {effect.reason}")
+        if not effect.distrust or self.member.id not in self.level.checker.damaged:
+            raise InvariantError("X6", f"{self} stops: {effect.reason}")
+        self.storage.distrust(effect.reason, self._end)
+
+    def _end(self) -> None:
+        self.level.crash(self.member, power=False)
 
     def _storage_failed(self, error: StorageError) -> None:
         self.level.storage_failed(self.member, error)
