@@ -59,7 +59,7 @@ class ChainState:
     def end_snapshot(self) -> None:
         """Check that the content is what its label says; DamagedError if not."""
         zxid, chain, _ = msgpack.unpackb(self._content)
-        if (zxid, chain) != self._label:
+        if LogPosition(zxid, chain) != self._label:
             raise DamagedError(f"the snapshot labelled {self._label} holds {zxid}, {chain!r}")
         self.position = self._label
 
