@@ -125,9 +125,6 @@ class WholeProcess:
     def watch(self, replica: Replica, found: Recovered) -> None:
         """A replica has been made: its peer tells the checker what happens to it."""
         state = recovered_state(found)
-        if found.damaged is not None:
-            # It would be repaired by the others, but nothing has damaged it.
-            self.level.report(InvariantError("D11", f"{self} is damaged: {found.damaged}"))
         with self.level.reporting():
             self.seen = self.level.checker.recovered(self.member.id, state)
             self.level.checker.stands_at(self.seen, replica.tree)
