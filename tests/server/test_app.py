@@ -18,10 +18,11 @@ from zabd.model.ops import Create, GetData, Op, SetData, Sync
 from zabd.model.results import CreateResult, GetDataResult
 from zabd.model.session import ConnectRequest, ConnectResponse
 from zabd.model.zxid import ZXID_ZERO
+from zabd.replica import replica as replica_module
 from zabd.server.app import CannotListenError, Post, Server
 from zabd.server.clock import SystemClock
 from zabd.server.config import ServerConfig
-from zabd.server.driver import Driver
+from zabd.server.driver import Driver, MemberStoppedError
 from zabd.server.four_letter import NOT_SERVING
 from zabd.server.identity import Identity
 from zabd.storage import OsDisk
@@ -209,6 +210,66 @@ def test_three_members_agree_and_survive_their_leader(fresh: Callable[[], Path])
             assert await session.get("/a") == b"x"
             await session.create("/b")
             session.close()
+
+    run(scenario)
+
+
+def test_a_damaged_member_says_so_until_the_others_have_repaired_it(
+    fresh: Callable[[], Path],
+) -> None:
+    """S20: it waits for a leader elected without it, and serves nobody meanwhile."""
+
+    async def scenario() -> None:
+        directory = fresh()
+        servers = three(directory)
+        async with running(*servers):
+            await until(lambda: all(s.driver.replica.serving for s in servers))
+            session = await open_session(servers[0])
+            await session.create("/a", b"x")
+            session.close()
+        (directory / "2" / "epochs").write_bytes(b"rot")
+        one, two, three_ = (server_of(server.config) for server in servers)
+        async with running(two):
+            port = two.config.client_port
+            first, second, _ = (await ask_word(port, b"srvr")).split("\n")
+            assert "not currently serving" in first
+            assert "damaged" in second
+            assert "epochs" in second
+            async with running(one, three_):
+                await until(lambda: two.driver.replica.serving)
+                assert "zk_zabd_standing\tvoter" in await ask_word(port, b"mntr")
+                session = await open_session(two)
+                assert await session.get("/a") == b"x"
+                session.close()
+
+    run(scenario)
+
+
+def test_a_member_whose_tree_differs_is_rebuilt_by_its_next_start(
+    fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S17, F29: a flipped bit in memory stops it, and what it has on disk is not believed."""
+    monkeypatch.setattr(replica_module, "DIGEST_INTERVAL_TXNS", 4)
+
+    async def scenario() -> None:
+        servers = three(fresh())
+        async with running(*servers):
+            await until(lambda: all(s.driver.replica.serving for s in servers))
+            leader = leader_of(servers)
+            follower = next(server for server in servers if server is not leader)
+            follower.driver.replica.tree._sum ^= 1
+            session = await open_session(follower if leader is None else leader)
+            for number in range(8):
+                await session.create(f"/{number}", b"x")
+            with pytest.raises(MemberStoppedError, match="differs from the leader's"):
+                await follower.serve()
+
+            again = server_of(follower.config)
+            async with running(again):
+                await until(lambda: again.driver.replica.serving)
+                assert again.driver.replica.tree.get("/7") is not None
+                await until(lambda: again.driver.replica.peer.standing is Standing.VOTER)
+                session.close()
 
     run(scenario)
 
