@@ -11,7 +11,23 @@ import pytest
 from tests.client.campaign import SEEDS, Facts, History, campaign
 
 from zabd.client import Client
-from zabd.client.recipes import Counter, Election, Lock, ReadWriteLock, Semaphore, Term
+from zabd.client.recipes import (
+    Counter,
+    DataWatch,
+    DoubleBarrier,
+    Election,
+    Lock,
+    LockingQueue,
+    Partitioner,
+    Party,
+    Queue,
+    ReadWriteLock,
+    Semaphore,
+    Share,
+    Term,
+    TreeCache,
+    TtlLease,
+)
 from zabd.model.errors import NodeExistsError, NoNodeError, ZabdError
 
 pytestmark = pytest.mark.sim
@@ -184,3 +200,209 @@ def test_counter(seed: int) -> None:
         assert not history.below("/counter")
 
     campaign(seed, work, check)
+
+
+@seeds
+def test_queue(seed: int) -> None:
+    """Each value goes in once and comes out once; in doubt, at most once."""
+
+    async def work(zk: Client, rng: Random, facts: Facts) -> None:
+        queue = Queue(zk, "/queue")
+        if rng.random() < 0.6:
+            value = f"{zk.session_id} {rng.random()}".encode()
+            facts.perhaps.append(value)
+            await queue.put(value)
+            facts.certain.append(value)
+        else:
+            value = await queue.get(blocking=rng.random() < 0.3, timeout=2.0) or b""
+            if value:
+                facts.taken.append(value)
+
+    def check(history: History, facts: Facts) -> None:
+        lives = [life for life in history.lives("/queue") if "entry-" in life.path]
+        put = [life.data for life in lives]
+        assert len(put) == len(set(put))
+        assert set(facts.certain) <= set(put) <= set(facts.perhaps)
+        assert len(facts.taken) == len(set(facts.taken))
+        gone = {life.data for life in lives if life.ended}
+        assert set(facts.taken) <= gone
+        assert not history.below("/queue-__receipts__")
+
+    campaign(seed, work, check)
+
+
+@seeds
+def test_locking_queue(seed: int) -> None:
+    """An item goes only when its holder consumes it, and has one holder at a time."""
+
+    async def work(zk: Client, rng: Random, facts: Facts) -> None:
+        queue = LockingQueue(zk, "/queue")
+        if rng.random() < 0.5:
+            value = f"{zk.session_id} {rng.random()}".encode()
+            facts.perhaps.append(value)
+            await queue.put(value)
+            facts.certain.append(value)
+            return
+        item = await queue.get(blocking=rng.random() < 0.3, timeout=2.0)
+        if item is not None:
+            async with item:
+                await asyncio.sleep(rng.uniform(0, 1))
+                if rng.random() < 0.2:
+                    await item.release()
+                else:
+                    facts.taken.append(item.value)
+
+    def check(history: History, facts: Facts) -> None:
+        lives = list(history.lives("/queue/entries"))
+        put = [life.data for life in lives]
+        assert len(put) == len(set(put))
+        assert set(facts.certain) <= set(put) <= set(facts.perhaps)
+        assert {life.data for life in lives if life.ended} <= set(facts.taken)
+        assert not history.below("/queue/taken")
+        assert not history.below("/queue/receipts")
+
+    campaign(seed, work, check)
+
+
+@seeds
+def test_double_barrier(seed: int) -> None:
+    """Nobody is let in before so many were there, and no participant is left."""
+
+    async def work(zk: Client, rng: Random, facts: Facts) -> None:
+        barrier = DoubleBarrier(zk, "/barrier", 2)
+        await barrier.enter(timeout=4)
+        await asyncio.sleep(rng.uniform(0, 0.5))
+        await barrier.leave(timeout=4)
+
+    def check(history: History, facts: Facts) -> None:
+        lives = history.lives("/barrier")
+        for ready in (life for life in lives if life.path.endswith("/ready")):
+            here = [
+                life
+                for life in lives
+                if life.began < ready.began and (not life.ended or life.ended > ready.began)
+            ]
+            before = [life for life in lives if life.began < ready.began]
+            assert len(here) >= 1
+            assert len(before) >= 2
+        assert history.below("/barrier") in ([], ["ready"])
+
+    campaign(seed, work, check, needs_success=False)
+
+
+@seeds
+def test_party(seed: int) -> None:
+    """Members are there while they are members, and leave nothing behind."""
+
+    async def work(zk: Client, rng: Random, facts: Facts) -> None:
+        async with Party(zk, "/party", identifier="me") as party:
+            await asyncio.sleep(rng.uniform(0, 2))
+            if party.joined:
+                await zk.sync("/")
+                if party.joined and "me" in await party.members():
+                    facts.certain.append(True)
+
+    def check(history: History, facts: Facts) -> None:
+        assert facts.certain
+        assert not history.below("/party")
+
+    campaign(seed, work, check)
+
+
+@seeds
+def test_ttl_lease(seed: int) -> None:
+    """Takings come in the order of their tokens, and writes under a lease too."""
+
+    async def work(zk: Client, rng: Random, facts: Facts) -> None:
+        lease = TtlLease(zk, "/lease", 3.0)
+        if not await lease.acquire(timeout=rng.choice([5.0, 30.0])):
+            return
+        try:
+            for _ in range(3):
+                if lease.held:
+                    facts.certain.append(lease.fencing_token)
+                await asyncio.sleep(rng.uniform(0, 1))
+                await lease.renew()
+        finally:
+            if rng.random() < 0.7:
+                await lease.release()
+
+    def check(history: History, facts: Facts) -> None:
+        assert facts.certain == sorted(facts.certain)  # type: ignore[type-var]
+        assert not [path for path in history.paths() if "__now__" in path]
+
+    campaign(seed, work, check)
+
+
+@seeds
+def test_watches(seed: int) -> None:
+    """A watch and a cache end up with what is there, whatever they missed on the way."""
+
+    async def work(zk: Client, rng: Random, facts: Facts) -> None:
+        for path in ("/tree", "/tree/a"):
+            try:
+                await zk.create(path)
+            except NodeExistsError:
+                continue
+        watch, cache = DataWatch(zk, "/tree/a"), TreeCache(zk, "/tree")
+        last: list[bytes | None] = [None]
+        following = watch.start(lambda value: last.append(None if value is None else value.data))
+        try:
+            await cache.start()
+            for number in range(4):
+                await zk.set("/tree/a", f"{zk.session_id} {number}".encode())
+                await zk.create("/tree/n-", sequential=True)
+                await asyncio.sleep(rng.uniform(0, 0.5))
+            await zk.sync("/")
+            names, data = await zk.get_children("/tree"), (await zk.get("/tree/a")).data
+            await asyncio.sleep(5)
+            facts.certain.append(set(names) <= set(cache.children("/tree")))
+            if (await zk.get("/tree/a")).data == data:
+                facts.certain.append((last[-1], cache.data("/tree/a")) == (data, data))
+        finally:
+            watch.close()
+            await cache.close()
+            await asyncio.wait([following])
+
+    def check(history: History, facts: Facts) -> None:
+        assert all(facts.certain), facts.certain
+
+    campaign(seed, work, check, needs_success=False, rounds=3)
+
+
+@seeds
+def test_partitioner(seed: int) -> None:
+    """Guarded writes of each partition come in the order of its tokens."""
+
+    async def work(zk: Client, rng: Random, facts: Facts) -> None:
+        async def on(share: Share) -> None:
+            while True:
+                znode = share._term._lock.znode
+                await guarded_write(zk, znode, f"{share.partition} {share.fencing_token}")
+                await asyncio.sleep(rng.uniform(0.1, 0.5))
+
+        async def on_share(share: Share) -> None:
+            try:
+                await on(share)
+            except ZabdError:
+                facts.perhaps.append(share.partition)
+
+        splitting = Partitioner(zk, "/split", ["a", "b", "c"], settle=0.3)
+        try:
+            async with asyncio.timeout(rng.uniform(2, 6)):
+                await splitting.run(on_share)
+        except TimeoutError:
+            facts.done += 1
+
+    def check(history: History, facts: Facts) -> None:
+        for partition in "abc":
+            written = [
+                int(value.split()[1])
+                for value in history.values("/resource")
+                if value and value.decode()[0] == partition
+            ]
+            assert written == sorted(written)
+            assert not history.below(f"/split/locks/{partition}")
+        assert not history.below("/split/party")
+
+    campaign(seed, work, check, rounds=3)

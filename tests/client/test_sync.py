@@ -141,7 +141,7 @@ NAMES = [
     for name in recipes.__all__
     if not name.startswith("Sync")
     and not name.endswith("Error")
-    and name not in {"Change", "ReadLock", "Term", "WriteLock"}
+    and name not in {"Change", "ChangeKind", "ReadLock", "Term", "TreeChange", "Value", "WriteLock"}
 ]
 
 # What has no meaning in a thread, or is there through `asyncio_client`.
@@ -163,6 +163,7 @@ ONLY_ASYNC: dict[type, set[str]] = {
     Lock: {"suffix", "rule", "logger"},
     recipes.Election: {"serve", "stand", "stand_down", "term"},
     recipes.LeaderLatch: {"changes"},
+    recipes.Party: {"watch"},
     Dedup: {"enter", "request", "idempotent"},
 }
 
@@ -215,6 +216,93 @@ def test_elections_and_counters_work_from_threads() -> None:
         assert counter.add(5).after == 5
         assert counter.subtract(2).after == 3
         assert counter.value() == 3
+
+
+def test_queues_work_from_threads() -> None:
+    """An item is a context manager here too."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        queue = recipes.SyncQueue(zk, "/q")
+        taker = threading.Thread(target=lambda: got.append(queue.get(timeout=5)))
+        got: list[bytes | None] = []
+        taker.start()
+        queue.put_all([b"1", b"2"])
+        taker.join(5)
+        assert (got, queue.size()) == ([b"1"], 1)
+        urgent = recipes.SyncPriorityQueue(zk, "/u")
+        urgent.put(b"b")
+        urgent.put(b"a", priority=1)
+        assert urgent.get() == b"a"
+        locking = recipes.SyncLockingQueue(zk, "/l")
+        locking.put(b"x")
+        item = locking.get()
+        assert item is not None
+        with item:
+            assert item.value == b"x"
+            item.verify()
+        assert locking.get(blocking=False) is None
+
+
+def test_watches_and_parties_work_from_threads() -> None:
+    """Callbacks may use the client; iterators block."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        watch = recipes.SyncDataWatch(zk, "/a")
+        assert next(watch) is None
+        zk.create("/a", b"1")
+        value = next(watch)
+        assert value is not None
+        assert value.data == b"1"
+        watch.close()
+        assert list(watch) == []
+        seen: list[list[str] | None] = []
+        done = threading.Event()
+
+        def note(names: list[str] | None) -> bool:
+            seen.append(names)
+            if len(seen) == 2:
+                done.set()
+            return len(seen) < 2
+
+        recipes.SyncChildrenWatch(zk, "/a").start(note)
+        with recipes.SyncPersistentNode(zk, "/a/b", b"x") as node:
+            node.wait_present(timeout=5)
+            assert done.wait(5)
+        assert seen in ([[], ["b"]], [["b"], []])
+        changed = threading.Event()
+        with (
+            recipes.SyncParty(zk, "/p", identifier="me") as party,
+            recipes.SyncTreeCache(zk, "/p", on_change=lambda _: changed.set()) as cache,
+        ):
+            assert party.members() == ["me"]
+            assert len(cache.children("/p")) == 1
+            assert changed.wait(5)
+
+
+def test_barriers_leases_and_partitions_work_from_threads() -> None:
+    """A share's thread is told to stop, and waited for."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        barrier = recipes.SyncBarrier(zk, "/b")
+        barrier.create()
+        with pytest.raises(TimeoutError):
+            barrier.wait(timeout=0.1)
+        assert barrier.remove()
+        barrier.wait()
+        with recipes.SyncDoubleBarrier(zk, "/d", 1):
+            pass
+        with recipes.SyncTtlLease(zk, "/t", 60, identifier="me") as lease:
+            assert lease.held
+            assert lease.holder() == "me"
+        partitioner = recipes.SyncPartitioner(zk, "/s", ["x"], identifier="me", settle=0.05)
+        log: list[str] = []
+
+        def work(share: recipes.SyncShare) -> None:
+            log.append(share.partition)
+            threading.Thread(target=partitioner.stop).start()
+            assert share.stop.wait(5)
+            log.append("stopped")
+
+        partitioner.run(work)
+        assert log == ["x", "stopped"]
+        assert zk.get_children("/s/locks/x") == []
 
 
 def test_calls_before_start_and_after_close_are_errors() -> None:

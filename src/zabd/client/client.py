@@ -175,6 +175,11 @@ class Client(Operations):
         return self.state is SessionState.CONNECTED
 
     @property
+    def closed(self) -> bool:
+        """Whether `close` was called: nothing can be asked any more."""
+        return self._closed
+
+    @property
     def session_id(self) -> SessionId:
         """The current session's id, 0 before the first and between two sessions."""
         return self._session.session_id

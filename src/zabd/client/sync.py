@@ -62,10 +62,6 @@ class LoopThread:
             future.cancel()
             raise
 
-    def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call on the callbacks' thread, in order."""
-        self._calls.put(callback)
-
     def off_loop(self, callback: Callable[[E], object]) -> Callable[[E], None]:
         """The callback, to be called in order on the callbacks' thread."""
         return lambda event: self._calls.put(lambda: callback(event))
@@ -210,6 +206,11 @@ class SyncClient:
     def connected(self) -> bool:
         """Whether a server has the session and answers."""
         return self.state is SessionState.CONNECTED
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._thread is None or self.asyncio_client.closed
 
     @property
     def session_id(self) -> SessionId:
@@ -407,10 +408,9 @@ class SyncClient:
         """Remove this client's watches of that kind on `path` from the server."""
         self.run(self.asyncio_client.remove_watches(path, kind, timeout=timeout))
 
-    def off_loop(self, callback: Callable[[], object]) -> Callable[[], None]:
+    def off_loop(self, callback: Callable[[E], object]) -> Callable[[E], None]:
         """What calls back on the callbacks' thread, in order with watchers and listeners."""
-        thread = self._require_thread()
-        return lambda: thread.call_soon(callback)
+        return self._require_thread().off_loop(callback)
 
     # Inside.
 

@@ -134,8 +134,6 @@ class Election:
             try:
                 await self.run(lead)
             except (LeadershipLostError, PlaceGoneError, SessionExpiredError) as error:
-                if isinstance(error, ClosingError):
-                    raise
                 log.info("standing again at %s: %s", self.path, error)
 
     async def contenders(self) -> list[str]:

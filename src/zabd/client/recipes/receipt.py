@@ -71,7 +71,9 @@ class Receipt:
                     if await self._done(bound):
                         return
                 except NoNodeError as error:
-                    if error.op_index != len(ops) or self._made:
+                    if error.op_index != len(ops):
+                        raise
+                    if self._made:
                         # With the receipt, all that we know of the parent may be out of date.
                         self._made = False
                         raise

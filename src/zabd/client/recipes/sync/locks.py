@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -95,7 +96,10 @@ class SyncLock(_AnyLock[Lock]):
         on_revoke: Callable[[], object] | None = None,
         acl: tuple[Acl, ...] | None = None,
     ) -> None:
-        tell = None if on_revoke is None else client.off_loop(on_revoke)
+        tell = None
+        if on_revoke is not None:
+            call = client.off_loop(lambda _: on_revoke())
+            tell = partial(call, None)
         super().__init__(
             client,
             lambda: Lock(

@@ -1,0 +1,182 @@
+"""Queues: what one puts in, one takes out, in order, exactly once while both live.
+
+``await Queue(zk, "/jobs").put(b"...")``, ``await Queue(zk, "/jobs").get()``. `Queue` hands out in
+the order of arrival, `PriorityQueue` lowest priority number first. An item is gone once it is
+handed out, also if the taker then dies: `LockingQueue` keeps it until it is consumed.
+
+Invariants
+    I1  A put whose reply is lost puts one item; a get whose reply is lost takes one. Both travel
+        with a receipt (`client.recipes.receipt`).
+    I2  An item whose taker was cancelled in the middle is kept here, and is the next one of `get`.
+
+Znodes, as kazoo's: ``<path>/entry-<priority>-<number>``, persistent; the receipts beside it, in
+``<path>-__receipts__``. Cost: a put is 1 write; a get is 2 reads and 1 write, the list being read
+once for many by a `Queue`; waiting is 1 read for each change of an empty queue.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Sequence
+
+from zabd.client.client import Client
+from zabd.client.events import EventStream
+from zabd.client.recipes.receipt import Receipt
+from zabd.model.acl import Acl
+from zabd.model.errors import NoNodeError, SessionExpiredError
+from zabd.model.ops import Create, CreateMode, Delete
+from zabd.model.paths import check_path, join
+from zabd.model.watch_events import WatchEvent
+
+DEFAULT_PRIORITY = 100
+PRIORITY_MAX = 999
+
+_ENTRY = re.compile(r"entry-(\d{3})-(-\d{10}|\d{10})$")
+
+
+class Entries:
+    """The entries under one znode: put in, listed in order. What both kinds of queues share."""
+
+    def __init__(
+        self, client: Client, path: str, receipts: str, acl: tuple[Acl, ...] | None
+    ) -> None:
+        check_path(path)
+        self.path = path
+        self.client = client
+        self.acl = client.default_acl if acl is None else acl
+        self._receipts = receipts
+
+    @property
+    def receipt(self) -> Receipt:
+        """What makes a write of ours happen once."""
+        return Receipt.of(self.client, self._receipts, self.acl)
+
+    async def put(self, values: Sequence[bytes], priority: int) -> None:
+        """Put all of them in, or none."""
+        if not 0 <= priority <= PRIORITY_MAX:
+            raise ValueError(f"priority={priority}: expected 0 (first) to {PRIORITY_MAX} (last)")
+        prefix = join(self.path, f"entry-{priority:03d}-")
+        ops = [
+            Create(prefix, value, self.acl, CreateMode.PERSISTENT_SEQUENTIAL) for value in values
+        ]
+        while True:
+            try:
+                return await self.receipt.write(ops)
+            except NoNodeError:
+                await self.client.ensure_path(self.path, acl=self.acl)
+
+    async def names(self, stream: EventStream[WatchEvent] | None = None) -> list[str]:
+        """The entries, first come first; with a watch on them if there is a stream."""
+        while True:
+            try:
+                return in_order(await self.client.get_children(self.path, watch=stream))
+            except NoNodeError:
+                await self.client.ensure_path(self.path, acl=self.acl)
+
+
+class Queue:
+    """A queue on the znode `path`, which is created when missing."""
+
+    def __init__(self, client: Client, path: str, *, acl: tuple[Acl, ...] | None = None) -> None:
+        self.path = path
+        self._client = client
+        self._entries = Entries(client, path, f"{path}-__receipts__", acl)
+        self._turn = asyncio.Lock()
+        self._known: deque[str] = deque()
+        self._kept: deque[bytes] = deque()
+
+    async def put(self, value: bytes) -> None:
+        """Put a value in.
+
+        Raises:
+            SessionExpiredError: the session ended; with `maybe_applied`, perhaps behind it.
+        """
+        await self.put_all([value])
+
+    async def put_all(self, values: Sequence[bytes]) -> None:
+        """Put values in, in their order, all or none of them."""
+        await self._entries.put(values, DEFAULT_PRIORITY)
+
+    async def get(self, *, blocking: bool = True, timeout: float | None = None) -> bytes | None:
+        """Take the first value out; None only without `blocking`, when there is none.
+
+        Raises:
+            TimeoutError: there was none within `timeout` seconds.
+            SessionExpiredError: the session ended; with `maybe_applied`, perhaps behind the taking
+                of a value, which is then nobody's.
+        """
+        async with asyncio.timeout(timeout):
+            async with self._turn:
+                return await self._get(blocking=blocking)
+
+    async def size(self) -> int:
+        """How many values there are now."""
+        return len(await self._entries.names())
+
+    async def _get(self, *, blocking: bool) -> bytes | None:
+        stream: EventStream[WatchEvent] = EventStream()
+        try:
+            while True:
+                if self._kept:
+                    return self._kept.popleft()
+                if self._known:
+                    await self._take(self._known[0])
+                    continue
+                self._known.extend(await self._entries.names(stream if blocking else None))
+                if not self._known:
+                    if not blocking:
+                        return None
+                    await anext(stream)
+        finally:
+            self._client.unwatch(self.path, stream)
+
+    async def _take(self, name: str) -> None:
+        """Take an entry out, into `_kept`: if we are cancelled meanwhile, it is not lost."""
+        path = join(self.path, name)
+        try:
+            data, _ = await self._client.get(path)
+        except NoNodeError:
+            self._known.clear()  # somebody else takes too
+            return
+        taking = self._client.spawn(self._delete(path, data or b""))
+        try:
+            await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._known.clear()
+            raise
+
+    async def _delete(self, path: str, value: bytes) -> None:
+        try:
+            await self._entries.receipt.write([Delete(path, -1)])
+        except NoNodeError:
+            self._known.clear()
+        except SessionExpiredError:
+            self._known.clear()
+            raise
+        else:
+            self._kept.append(value)
+            if self._known:
+                self._known.popleft()
+
+
+class PriorityQueue(Queue):
+    """As `Queue`, lowest priority number first, and in order of arrival among equals."""
+
+    async def put(self, value: bytes, *, priority: int = DEFAULT_PRIORITY) -> None:
+        """Put a value in; `priority` is from 0 (first) to 999 (last)."""
+        await self.put_all([value], priority=priority)
+
+    async def put_all(self, values: Sequence[bytes], *, priority: int = DEFAULT_PRIORITY) -> None:
+        """Put values in, in their order, all or none of them."""
+        await self._entries.put(values, priority)
+
+    async def _get(self, *, blocking: bool) -> bytes | None:
+        self._known.clear()  # something more urgent may have come
+        return await super()._get(blocking=blocking)
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """Entries by priority and number; other znodes are ignored."""
+    matches = ((_ENTRY.search(name), name) for name in names)
+    found = sorted((match[1], int(match[2]), name) for match, name in matches if match)
+    return [name for _, _, name in found]

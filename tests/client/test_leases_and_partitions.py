@@ -1,0 +1,168 @@
+"""Claims about timed leases and the partitioner, on scripted servers in virtual time."""
+
+import asyncio
+
+import pytest
+from tests.client.fast_loop import FastLoop, run, wait_until
+from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
+
+from zabd.client import connect
+from zabd.client.recipes import LockLostError, LockTimeoutError, Partitioner, Share, TtlLease
+from zabd.model.ops import SetData
+
+PATH = "/leases/one"
+
+
+def test_a_lease_outlives_its_session_and_runs_out() -> None:
+    """Whoever has died keeps it for its time, and not longer."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as two:
+            async with connect(ensemble.hosts) as one:
+                first = TtlLease(one, PATH, 60, identifier="one")
+                assert await first.acquire()
+                assert 53 < first.remaining <= 54
+            start = loop.time()
+            second = TtlLease(two, PATH, 60)
+            assert not await second.acquire(blocking=False)
+            assert await second.holder() == "one"
+            with pytest.raises(LockTimeoutError):
+                await second.acquire(timeout=10)
+            assert await second.acquire()
+            assert 60 < loop.time() - start < 75
+            await second.release()
+            assert not second.held
+            await asyncio.sleep(1)
+            assert not [path for path in ensemble.leader.nodes if "__now__" in path]
+
+    run(main)
+
+
+def test_a_lease_is_renewed_in_its_block() -> None:
+    """And free at once behind it."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            async with TtlLease(one, PATH, 9) as lease:
+                token = lease.fencing_token
+                await asyncio.sleep(100)
+                assert lease.held
+                assert lease.fencing_token == token
+                waiting = asyncio.ensure_future(TtlLease(two, PATH, 9).acquire())
+                await asyncio.sleep(1)
+            await asyncio.sleep(0.1)
+            assert waiting.done()
+
+    run(main)
+
+
+def test_a_lease_that_ran_out_is_lost_if_another_took_it() -> None:
+    """Renewing it then would take it from under the new holder."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            first, second = TtlLease(one, PATH, 5), TtlLease(two, PATH, 5)
+            await first.acquire()
+            token = first.fencing_token
+            await asyncio.sleep(6)
+            assert not first.held
+            await first.renew()  # nobody else has taken it
+            assert first.held
+            await asyncio.sleep(6)
+            await second.acquire(timeout=1)
+            assert second.fencing_token > token
+            with pytest.raises(LockLostError):
+                await first.renew()
+            await first.release()
+            assert second.held
+            assert await second.holder() == ""
+
+    run(main)
+
+
+@pytest.mark.parametrize("action", [LOSE_REPLY, LOSE_REQUEST])
+def test_lost_replies_take_a_lease_once_and_give_it_back(action: str) -> None:
+    """And whoever was cancelled in the middle does not keep it."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 3)
+        async with connect(ensemble.hosts) as zk:
+            lease = TtlLease(zk, PATH, 60)
+            for _ in range(2):
+                ensemble.once(SetData, action)
+                assert await lease.acquire(blocking=False)
+                ensemble.once(SetData, action)
+                await lease.renew()
+                ensemble.once(SetData, action)
+                await lease.release()
+                assert ensemble.leader.nodes[PATH].data == b""
+            ensemble.once(SetData, action)
+            taking = asyncio.ensure_future(lease.acquire())
+            ensemble.on_fault = taking.cancel
+            await asyncio.wait([taking])
+            await asyncio.sleep(1)
+            assert ensemble.leader.nodes[PATH].data == b""
+
+    run(main)
+
+
+def test_partitions_are_split_evenly_and_worked_on_by_one() -> None:
+    """However members come, go, and lose their sessions."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        partitions = [f"p{number}" for number in range(6)]
+        workers: dict[str, str] = {}
+
+        async def member(name: str) -> None:
+            async def work(share: Share) -> None:
+                assert share.partition not in workers
+                await share.verify()
+                workers[share.partition] = name
+                try:
+                    await asyncio.sleep(1000)
+                finally:
+                    del workers[share.partition]
+
+            async with connect(ensemble.hosts) as zk:
+                await Partitioner(zk, "/split", partitions, identifier=name).run(work)
+
+        def shares() -> list[int]:
+            names = sorted(set(workers.values()))
+            return [list(workers.values()).count(name) for name in names]
+
+        first = asyncio.ensure_future(member("a"))
+        await wait_until(lambda: shares() == [6])
+        others = [asyncio.ensure_future(member(name)) for name in "bc"]
+        await wait_until(lambda: shares() == [2, 2, 2])
+        first.cancel()
+        await wait_until(lambda: shares() == [3, 3])
+        ensemble.expire(next(iter(ensemble.sessions)))
+        await asyncio.sleep(0.5)
+        await wait_until(lambda: shares() == [3, 3])
+        for task in others:
+            task.cancel()
+        await asyncio.wait([first, *others])
+        assert not [path for path, node in ensemble.leader.nodes.items() if node.owner]
+
+    run(main)
+
+
+def test_a_failing_share_ends_the_partitioner() -> None:
+    """An error must not be lost in the background."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+
+        async def work(share: Share) -> None:
+            raise OSError(share.partition)
+
+        async with connect(ensemble.hosts) as zk:
+            with pytest.raises(OSError, match="p"):
+                await Partitioner(zk, "/split", ["p"]).run(work)
+            assert not [path for path, node in ensemble.leader.nodes.items() if node.owner]
+
+    run(main)

@@ -1,0 +1,248 @@
+"""Claims about watches, persistent nodes, parties and caches, on scripted servers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.client.fast_loop import FastLoop, run, wait_until
+from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
+
+from zabd.client import connect
+from zabd.client.recipes import (
+    ChangeKind,
+    ChildrenWatch,
+    DataWatch,
+    Party,
+    PersistentNode,
+    TreeCache,
+    TreeChange,
+    Value,
+)
+from zabd.model.ops import Create, Delete, OpCode, SetData
+
+
+def test_a_data_watch_tells_every_state_that_lasts() -> None:
+    """From there being nothing, across cuts and the loss of the session, to nothing again."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 3)
+        seen: list[bytes | None] = []
+
+        def note(value: Value | None) -> None:
+            seen.append(None if value is None else value.data)
+
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            task = DataWatch(zk, "/a").start(note)
+            for step in (b"1", b"2"):
+                await asyncio.sleep(1)
+                await (other.set("/a", step) if step == b"2" else other.create("/a", step))
+            await asyncio.sleep(1)
+            ensemble.cut()
+            ensemble.commit(other.session_id, [SetData("/a", b"3", -1)])
+            await asyncio.sleep(1)
+            ensemble.expire(zk.session_id)
+            await other.set("/a", b"4")
+            await asyncio.sleep(3)
+            await other.delete("/a")
+            await asyncio.sleep(1)
+            assert seen == [None, b"1", b"2", b"3", b"4", None]
+            requests = len(ensemble.requests)
+            await asyncio.sleep(1)
+            assert len(ensemble.requests) == requests
+        await asyncio.wait([task])
+
+    run(main)
+
+
+def test_a_children_watch_is_an_iterator_that_ends() -> None:
+    """When it is closed, or its client is; a callback that returns False ends it too."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            watch = ChildrenWatch(zk, "/a")
+            assert await anext(watch) is None
+            await zk.create("/a")
+            assert await anext(watch) == []
+            await zk.create("/a/b")
+            assert await anext(watch) == ["b"]
+            watch.close()
+            assert [names async for names in watch] == []
+
+            async def stop(_: list[str] | None) -> bool:
+                return False
+
+            await ChildrenWatch(zk, "/a").start(stop)
+            last = ChildrenWatch(zk, "/a")
+            await anext(last)
+            waiting = asyncio.ensure_future(_rest(last))
+            await asyncio.sleep(0.1)
+        assert await waiting == []
+
+    run(main)
+
+
+async def _rest(watch: AsyncIterator[object]) -> list[object]:
+    return [value async for value in watch]
+
+
+@pytest.mark.parametrize("action", [None, LOSE_REPLY, LOSE_REQUEST])
+def test_a_persistent_node_stands_whatever_happens_to_it(action: str | None) -> None:
+    """A lost reply, a deletion, the loss of its session; with its latest data."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 3)
+
+        def data() -> bytes | None:
+            node = ensemble.leader.nodes.get("/s/a")
+            return node.data if node else None
+
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            await zk.ensure_path("/s")
+            if action is not None:
+                ensemble.once(Create, action)
+            async with PersistentNode(zk, "/s/a", b"1") as node:
+                await node.wait_present(timeout=5)
+                assert node.present
+                token = node.fencing_token
+                await node.set(b"2")
+                await node.set(b"3")
+                await asyncio.sleep(0.5)
+                assert data() == b"3"
+                await other.delete("/s/a")
+                await wait_until(lambda: node.present and data() == b"3")
+                assert node.fencing_token > token
+                ensemble.expire(zk.session_id)
+                await wait_until(lambda: node.present and data() == b"3")
+                assert ensemble.leader.nodes["/s/a"].owner == zk.session_id
+            assert data() is None
+
+    run(main)
+
+
+def test_a_persistent_node_waits_for_the_dying_one() -> None:
+    """It must not be taken for ours, and not be deleted: it may be somebody else's."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            await other.create("/a", b"theirs", ephemeral=True)
+            async with PersistentNode(zk, "/a", b"ours") as node:
+                await asyncio.sleep(1)
+                assert not node.present
+                await other.delete("/a")
+                await node.wait_present(timeout=1)
+                assert (await other.get("/a")).data == b"ours"
+
+    run(main)
+
+
+def test_closing_a_node_whose_create_is_in_doubt_leaves_nothing() -> None:
+    """Nobody else would remove it before the session ends."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            node = PersistentNode(zk, "/a")
+            ensemble.once(Create, LOSE_REPLY)
+            closing: list[asyncio.Task[None]] = []
+            ensemble.on_fault = lambda: closing.append(asyncio.ensure_future(node.close()))
+            await node.start()
+            await wait_until(lambda: closing)
+            await closing[0]
+            assert "/a" not in ensemble.leader.nodes
+
+    run(main)
+
+
+@pytest.mark.parametrize("shallow", [False, True])
+def test_members_of_a_party_see_each_other_come_and_go(shallow: bool) -> None:  # noqa: FBT001
+    """And stay members when a session is lost."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        hosts = ensemble.hosts
+        async with connect(hosts) as one, connect(hosts) as two:
+            watcher = Party(one, "/p", shallow=shallow)
+            changes = watcher.watch()
+            assert await anext(changes) == []
+            async with Party(one, "/p", identifier="a", shallow=shallow) as first:
+                assert first.joined
+                assert await anext(changes) == ["a"]
+                async with Party(two, "/p", identifier="b", shallow=shallow):
+                    assert await anext(changes) == ["a", "b"]
+                    assert await first.members() == ["a", "b"]
+                    ensemble.expire(two.session_id)
+                    assert await anext(changes) == ["a"]
+                    assert await anext(changes) == ["a", "b"]
+            assert await watcher.members() == []
+            await changes.aclose()
+
+    run(main)
+
+
+def test_a_tree_cache_follows_one_watch() -> None:
+    """One read for a change, none when idle, and all again after a reconnect."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 3)
+        told: list[tuple[ChangeKind, str]] = []
+
+        def note(change: TreeChange) -> None:
+            told.append((change.kind, change.path))
+
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            for path in ("/t", "/t/a", "/t/a/x", "/tt"):
+                await other.create(path, path.encode())
+            async with TreeCache(zk, "/t", on_change=note) as cache:
+                assert cache.paths() == ["/t", "/t/a", "/t/a/x"]
+                assert cache.data("/t/a/x") == b"/t/a/x"
+                told.clear()
+                count = len(ensemble.requests)
+                await other.set("/t/a", b"new")
+                await other.create("/t/b", b"b")
+                await other.delete("/t/a/x")
+                await asyncio.sleep(1)
+                writes = len(ensemble.seen(Create, SetData, Delete))
+                assert writes == 7
+                assert len(ensemble.requests) - count == 3 + 2 + 1  # a deleted one is asked for too
+                assert told == [
+                    (ChangeKind.CHANGED, "/t/a"),
+                    (ChangeKind.ADDED, "/t/b"),
+                    (ChangeKind.REMOVED, "/t/a/x"),
+                ]
+                assert cache.children("/t") == ["a", "b"]
+                assert cache.children("/t/a") == []
+                for server in ensemble.servers:
+                    ensemble.shut(server)
+                ensemble.commit(other.session_id, [Delete("/t/b"), Create("/t/c", b"", ())])
+                for server in ensemble.servers:
+                    ensemble.open(server)
+                await wait_until(lambda: cache.children("/t") == ["a", "c"])
+                ensemble.expire(zk.session_id)
+                await other.set("/t/c", b"c")
+                await wait_until(lambda: cache.data("/t/c") == b"c")
+                await other.delete("/t/c")
+                await wait_until(lambda: "/t/c" not in cache)
+
+    run(main)
+
+
+def test_a_tree_cache_makes_do_without_recursive_watches() -> None:
+    """Servers before 3.6 do not know them."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        ensemble.unimplemented.add(OpCode.ADD_WATCH)
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            cache = TreeCache(zk, "/t")
+            async with cache:
+                assert len(cache) == 0
+                await other.create("/t/a/b", b"1", make_parents=True)
+                await wait_until(lambda: cache.data("/t/a/b") == b"1")
+                await other.set("/t/a/b", b"2")
+                await wait_until(lambda: cache.data("/t/a/b") == b"2")
+                await other.delete("/t/a", recursive=True)
+                await wait_until(lambda: cache.paths() == ["/t"])
+
+    run(main)

@@ -1,0 +1,209 @@
+"""Claims about the queues, on scripted servers in virtual time."""
+
+import asyncio
+
+import pytest
+from tests.client.fast_loop import FastLoop, run, wait_until
+from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
+
+from zabd.client import connect
+from zabd.client.recipes import Item, LockingQueue, LockLostError, PriorityQueue, Queue
+from zabd.model.ops import Delete, Multi, Op
+
+PATH = "/jobs"
+
+
+def taking(op: Op) -> bool:
+    """Whether it is a multi that deletes."""
+    return isinstance(op, Multi) and isinstance(op.ops[0], Delete)
+
+
+async def held(queue: LockingQueue) -> Item:
+    """An item, which there is."""
+    item = await queue.get()
+    assert item is not None
+    return item
+
+
+def test_values_come_out_in_the_order_in_which_they_went_in() -> None:
+    """Each to one taker."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 3)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            await Queue(one, PATH).put_all([b"%d" % number for number in range(10)])
+            await Queue(two, PATH).put(b"10")
+            got: list[bytes | None] = []
+
+            async def take(queue: Queue) -> None:
+                while (value := await queue.get(blocking=False)) is not None:
+                    got.append(value)
+
+            await asyncio.gather(take(Queue(one, PATH)), take(Queue(two, PATH)))
+            assert sorted(int(value or b"") for value in got) == list(range(11))
+            assert await Queue(one, PATH).size() == 0
+
+    run(main)
+
+
+def test_a_get_waits_for_a_value() -> None:
+    """With a watch, and no longer than it was told to."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            with pytest.raises(TimeoutError):
+                await Queue(one, PATH).get(timeout=1)
+            waiting = asyncio.ensure_future(Queue(one, PATH).get())
+            await asyncio.sleep(1)
+            requests = len(ensemble.requests)
+            await asyncio.sleep(1)
+            assert len(ensemble.requests) == requests
+            await Queue(two, PATH).put(b"x")
+            assert await waiting == b"x"
+
+    run(main)
+
+
+def test_more_urgent_values_come_first() -> None:
+    """And equals in the order of arrival."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            queue = PriorityQueue(zk, PATH)
+            await queue.put(b"c")
+            await queue.put(b"d")
+            await queue.put(b"a", priority=5)
+            assert await queue.get() == b"a"
+            await queue.put(b"b", priority=7)
+            assert [await queue.get() for _ in range(3)] == [b"b", b"c", b"d"]
+            with pytest.raises(ValueError, match="priority=1000"):
+                await queue.put(b"e", priority=1000)
+
+    run(main)
+
+
+@pytest.mark.parametrize("action", [LOSE_REPLY, LOSE_REQUEST])
+def test_a_lost_reply_puts_once_and_takes_once(action: str) -> None:
+    """No value doubled, none swallowed."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 3)
+        async with connect(ensemble.hosts) as zk:
+            queue = Queue(zk, PATH)
+            await queue.put(b"0")
+            ensemble.once(Multi, action)
+            await queue.put(b"1")
+            await queue.put(b"2")
+            ensemble.once(taking, action)
+            assert [await queue.get() for _ in range(3)] == [b"0", b"1", b"2"]
+            assert await queue.size() == 0
+
+    run(main)
+
+
+def test_a_cancelled_get_does_not_swallow_a_value() -> None:
+    """What was taken out for somebody who has gone is the next one's."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            queue = Queue(zk, PATH)
+            await queue.put_all([b"0", b"1"])
+            ensemble.once(taking, LOSE_REPLY)
+            getting = asyncio.ensure_future(queue.get())
+            ensemble.on_fault = getting.cancel
+            await asyncio.wait([getting])
+            assert getting.cancelled()
+            await asyncio.sleep(1)
+            assert [await queue.get(), await queue.get()] == [b"0", b"1"]
+
+    run(main)
+
+
+def test_an_item_is_handed_out_again_when_its_holder_dies() -> None:
+    """With a higher token, so that the dead one's late write can be refused."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            await LockingQueue(one, PATH).put_all([b"a", b"b"])
+            first = await held(LockingQueue(one, PATH))
+            assert first.value == b"a"
+            other = await held(LockingQueue(two, PATH))
+            assert other.value == b"b"
+            await other.consume()
+            waiting = asyncio.ensure_future(held(LockingQueue(two, PATH)))
+            await asyncio.sleep(0.5)
+            assert not waiting.done()
+            assert await LockingQueue(two, PATH).get(blocking=False) is None
+            ensemble.expire(one.session_id)
+            again = await waiting
+            assert again.value == b"a"
+            assert again.fencing_token > first.fencing_token
+            await first.wait_lost()
+            with pytest.raises(LockLostError):
+                await first.verify()
+            await again.consume()
+            assert await LockingQueue(two, PATH).size() == 0
+            assert not ensemble.leader.nodes[f"{PATH}/taken"].children
+
+    run(main)
+
+
+def test_a_block_consumes_at_a_good_end_and_gives_back_at_a_bad_one() -> None:
+    """Work that failed is somebody else's."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            queue = LockingQueue(zk, PATH)
+            await queue.put(b"a")
+            with pytest.raises(OSError, match="disk"):
+                async with await held(queue):
+                    raise OSError("disk")
+            async with await held(queue) as item:
+                await item.verify()
+                assert item.held
+            assert await queue.get(blocking=False) is None
+
+    run(main)
+
+
+@pytest.mark.parametrize("action", [LOSE_REPLY, LOSE_REQUEST])
+def test_a_lost_reply_holds_once_and_consumes_once(action: str) -> None:
+    """Neither is left hanging."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 3)
+        async with connect(ensemble.hosts) as zk:
+            queue = LockingQueue(zk, PATH)
+            await queue.put_all([b"a", b"b"])
+            ensemble.once(Multi, action)
+            item = await held(queue)
+            assert item.value == b"a"
+            ensemble.once(Multi, action)
+            await item.consume()
+            assert await queue.size() == 1
+            assert (await held(queue)).value == b"b"
+
+    run(main)
+
+
+def test_a_cancelled_get_of_an_item_leaves_it_free() -> None:
+    """Held by nobody, it would wait for the end of the session."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            queue = LockingQueue(zk, PATH)
+            await queue.put(b"a")
+            ensemble.once(Multi, LOSE_REPLY)
+            getting = asyncio.ensure_future(queue.get())
+            ensemble.on_fault = getting.cancel
+            await asyncio.wait([getting])
+            assert getting.cancelled()
+            await wait_until(lambda: not ensemble.leader.nodes[f"{PATH}/taken"].children)
+
+    run(main)
