@@ -4,6 +4,7 @@ The demo, the benchmarks and the tests on real processes stand on this. Every me
 its own, through the installed command, with a directory and a log file of its own below one folder.
 
     M1  No member outlives the process that started it, however that process ends (`Reaper`).
+        Whoever brings a `Launcher` of his own keeps this promise with it.
     M2  A member keeps its ports from one start to the next. They lie below the range from which the
         system takes the ports of outgoing connections, so that nobody takes them while it is down.
 """
@@ -19,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from zabd.cli.reaper import Reaper
 from zabd.cli.words import MemberStatus, mode_of, status_of
@@ -33,26 +34,98 @@ POLL_INTERVAL_S = 0.01
 LOG_TAIL_BYTES = 4_000
 DEFAULT_SETTINGS: Mapping[str, str] = {"tickTime": "2000", "initLimit": "10", "syncLimit": "5"}
 
+Route = Callable[[int, int, int], int]
+"""From the member that calls, the member it calls and that one's port: the port to call."""
+
 
 class MemberError(ZabdError):
     """A member process did not do what it was started for; the message ends with its log."""
 
 
+class Process(Protocol):
+    """What runs one member, as `subprocess.Popen` shows it."""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        ...
+
+    def poll(self) -> int | None:
+        """Its exit status, None while it lives."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raises `subprocess.TimeoutExpired`."""
+        ...
+
+    def send_signal(self, sig: int, /) -> None:
+        """Do to it what this signal does to a process; nothing if it has ended."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts the daemon for a configuration."""
+
+    def launch(self, config: Path, member_id: int, log: Path) -> Process:
+        """Start a member that appends what it prints to `log`; does not wait until it serves."""
+        ...
+
+    def close(self) -> None:
+        """End what was launched and has not ended."""
+        ...
+
+
+class CommandLauncher:
+    """Runs a command for each member, and a reaper beside them."""
+
+    def __init__(self, command: Sequence[str] | None = None) -> None:
+        """`command` takes ``--config FILE --id N``; by default it is the installed `zabd`."""
+        self._command = tuple(command or daemon_command())
+        self._reaper = Reaper()
+
+    def launch(self, config: Path, member_id: int, log: Path) -> Process:
+        """Start a process in a group of its own."""
+        with log.open("ab") as output:
+            process = _Reaped(
+                (*self._command, "--config", str(config), "--id", str(member_id)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=clean_environment(),
+            )
+        process.reaper = self._reaper
+        self._reaper.watch(process.pid)
+        return process
+
+    def close(self) -> None:
+        """Kill what is left."""
+        self._reaper.close()
+
+
+class _Reaped(subprocess.Popen[bytes]):
+    """A process that the reaper is told to forget once its number is free again."""
+
+    reaper: Reaper
+
+    def wait(self, timeout: float | None = None) -> int:
+        status = super().wait(timeout)
+        self.reaper.forget(self.pid)
+        return status
+
+
 class Member:
     """One `zabd` process and what it needs to be started again."""
 
-    def __init__(
-        self, member_id: int, client_port: int, folder: Path, command: Sequence[str], reaper: Reaper
-    ) -> None:
+    def __init__(self, member_id: int, client_port: int, folder: Path, launcher: Launcher) -> None:
         self.id = member_id
         self.client_port = client_port
         self.folder = folder
         self.config = folder / "zoo.cfg"
         self.data = folder / "data"
         self.log = folder / "log.txt"
-        self._command = (*command, "--config", str(self.config), "--id", str(member_id))
-        self._reaper = reaper
-        self._process: subprocess.Popen[bytes] | None = None
+        self._launcher = launcher
+        self._process: Process | None = None
 
     @property
     def address(self) -> str:
@@ -73,21 +146,12 @@ class Member:
     def start(self) -> None:
         """Start the process; does not wait until it serves."""
         assert not self.running, f"member {self.id} runs already"
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=clean_environment(),
-            )
-        self._reaper.watch(self._process.pid)
+        self._process = self._launcher.launch(self.config, self.id, self.log)
 
     def send(self, signal_number: signal.Signals) -> None:
         """Send a signal to the process if it lives."""
-        if self.running:
-            os.kill(self.pid, signal_number)
+        if self._process is not None and self.running:
+            self._process.send_signal(signal_number)
 
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
@@ -117,9 +181,7 @@ class Member:
     def wait(self, *, timeout_s: float | None = None) -> int:
         """Wait for the end of the process; its exit status, negative for a signal."""
         assert self._process is not None, "the member was never started"
-        status = self._process.wait(timeout_s)
-        self._reaper.forget(self._process.pid)
-        return status
+        return self._process.wait(timeout_s)
 
     def status(self, *, timeout_s: float = 0.5) -> MemberStatus:
         """What the member says about itself just now."""
@@ -149,28 +211,31 @@ class Ensemble:
         settings: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
         started: int | None = None,
+        launcher: Launcher | None = None,
+        ports: Sequence[int] | None = None,
+        route: Route | None = None,
     ) -> None:
-        """Lay out an ensemble below `folder`; `started` limits how many members `start` starts."""
+        """Lay out an ensemble below `folder`; `started` limits how many members `start` starts.
+
+        `ports` are three for each member: for clients, the quorum and elections. `route` says
+        where a member finds another one, for who puts something between them.
+        """
         self.folder = folder
-        self._reaper = Reaper()
+        self._launcher = launcher or CommandLauncher(command)
+        self._route = route or (lambda _caller, _called, port: port)
         self._settings = {**DEFAULT_SETTINGS, **(settings or {})}
         self._started = started
         self._closed = False
         count = voters + observers
-        ports = free_ports(count * PORTS_PER_MEMBER)
-        triples = [tuple(ports[at : at + 3]) for at in range(0, len(ports), 3)]
-        daemon = tuple(command or daemon_command())
+        ports = ports or free_ports(count * PORTS_PER_MEMBER)
+        self._triples = [tuple(ports[at : at + 3]) for at in range(0, len(ports), 3)]
+        self._voters = voters
         self.members = [
-            Member(member_id, client_port, folder / str(member_id), daemon, self._reaper)
-            for member_id, (client_port, _, _) in enumerate(triples, 1)
-        ]
-        peers = [
-            f"server.{member_id}={LOOPBACK}:{quorum}:{election}"
-            f"{':observer' if member_id > voters else ''};{LOOPBACK}:{client}"
-            for member_id, (client, quorum, election) in enumerate(triples, 1)
+            Member(member_id, client_port, folder / str(member_id), self._launcher)
+            for member_id, (client_port, _, _) in enumerate(self._triples, 1)
         ]
         for member in self.members:
-            self._configure(member, peers)
+            self._configure(member)
 
     @property
     def hosts(self) -> str:
@@ -240,7 +305,7 @@ class Ensemble:
         self._closed = True
         for member in self.running():
             member.kill()
-        self._reaper.close()
+        self._launcher.close()
 
     def __enter__(self) -> Self:
         return self
@@ -248,12 +313,22 @@ class Ensemble:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _configure(self, member: Member, peers: Sequence[str]) -> None:
+    def _peers(self, caller: int) -> Iterator[str]:
+        """The lines that tell one member of all of them."""
+        for member_id, (client, *ports) in enumerate(self._triples, 1):
+            quorum, election = (
+                port if member_id == caller else self._route(caller, member_id, port)
+                for port in ports
+            )
+            role = ":observer" if member_id > self._voters else ""
+            yield f"server.{member_id}={LOOPBACK}:{quorum}:{election}{role};{LOOPBACK}:{client}"
+
+    def _configure(self, member: Member) -> None:
         member.data.mkdir(parents=True, exist_ok=True)
         settings = {**self._settings, "dataDir": str(member.data), "maxClientCnxns": "0"}
         lines = [f"{key}={value}" for key, value in settings.items()]
-        if len(peers) > 1:
-            lines += peers
+        if len(self.members) > 1:
+            lines += self._peers(member.id)
         else:
             lines += [f"clientPort={member.client_port}", f"clientPortAddress={LOOPBACK}"]
         member.config.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -185,6 +185,11 @@ class Client(Operations):
         return self._session.session_id
 
     @property
+    def credentials(self) -> Credentials | None:
+        """What takes the current session over, or ends it from outside; None between sessions."""
+        return self._session.credentials
+
+    @property
     def session_timeout(self) -> float:
         """The negotiated session timeout in seconds."""
         return self._session.timeout_ms / 1000

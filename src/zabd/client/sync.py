@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from zabd.client.client import Client
-from zabd.client.effects import SessionState
+from zabd.client.effects import Credentials, SessionState
 from zabd.client.events import Listener, StateChange, Watcher
 from zabd.client.operations import UNSET, Timeout
 from zabd.client.transaction import Transaction
@@ -216,6 +216,11 @@ class SyncClient:
     def session_id(self) -> SessionId:
         """The current session's id, 0 between two sessions."""
         return self.asyncio_client.session_id
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What takes the current session over, or ends it from outside; None between sessions."""
+        return self.asyncio_client.credentials
 
     @property
     def session_timeout(self) -> float:
