@@ -150,8 +150,8 @@ def test_a_refused_truncation_ends_in_a_snapshot() -> None:
     assert receive(peer, msg.TruncRefused(), link=2) == [fx.StreamSnapshot(2)]
 
 
-def test_a_refused_truncation_waits_for_a_quorum_without_that_learner() -> None:
-    """A snapshot may be older than what the learner has and all others lost."""
+def promised_to() -> Peer:
+    """Member 3 of five, to whom 1 and 5 have promised epoch 5: it is not established yet."""
     config = EnsembleConfig(me=3, voters=(1, 2, 3, 5, 6))
     peer = Peer(config, RecoveredState(4, 4, CLUSTER, SETTLED, BATCHES[2:]), random.Random(1))
     peer.step(ev.Start(), 0)
@@ -162,7 +162,30 @@ def test_a_refused_truncation_waits_for_a_quorum_without_that_learner() -> None:
     saved(peer)
     for link in (1, 5):
         receive(peer, msg.AckEpoch(4, end), link)
-    assert sent(join(peer, LogPosition(Zxid.of(4, 9), ELSEWHERE)), 2) == [msg.Trunc(end)]
+    return peer
+
+
+def test_a_better_history_than_its_own_ends_a_leadership_that_is_not_established() -> None:
+    """D5: of the promises it rests on, one may be forgotten by now, and this be what came of it.
+
+    Of five, 5 promised epoch 5 here, lost its disk before this leader noticed, and helped another
+    leader to commit what 2 reports. If that were cut off, an acknowledged write would be lost.
+    """
+    peer = promised_to()
+    saved(peer)
+
+    effects = join(peer, LogPosition(Zxid.of(4, 9), ELSEWHERE))
+
+    assert peer.state is PeerState.LOOKING
+    assert [one.link for one in effects if isinstance(one, fx.Hangup)] == [1, 5, 2]
+    assert not any(isinstance(one, fx.Send) for one in effects)
+
+
+def test_a_refused_truncation_waits_for_a_quorum_without_that_learner() -> None:
+    """A snapshot may be older than what the learner has and all others lost."""
+    peer, end = promised_to(), BATCHES[-1].position
+    cut = msg.Trunc(BATCHES[-2].position)
+    assert sent(join(peer, LogPosition(end.zxid, ELSEWHERE)), 2) == [cut]
 
     assert receive(peer, msg.TruncRefused(), link=2) == []
     saved(peer)

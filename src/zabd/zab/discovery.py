@@ -11,6 +11,9 @@ Invariants
         before is answered as any other, but does not count.
     D4  Of a quorum of promises at most one leader can have each epoch, and that leader's history
         holds all that any member of the quorum has; otherwise it steps down.
+    D5  So it does, until it is established, for everyone who could count towards that: a promise
+        may be one that its member has forgotten since (decisions 6 and 9), and what that member has
+        acknowledged to another leader since then is known to those who have it.
 
 Junqueira, Reed and Serafini, "Zab" (DSN 2011), phase 1.
 """
@@ -38,7 +41,7 @@ class LearnerDiscovery:
         return self._epoch if self._m.saving is None else None
 
     def introduce(self) -> None:
-        """Say who we are and what we accepted; nothing is on its way to the disk (D5 of votes)."""
+        """Say who we are and what we accepted; nothing is on its way to the disk (E2)."""
         m = self._m
         assert m.quiet, "E2: what a learner reports is what a restart would load"
         m.send(
@@ -90,16 +93,19 @@ class LearnerDiscovery:
 class LeaderDiscovery:
     """The leader's side: choose the epoch, then collect promises until a quorum has made them."""
 
-    __slots__ = ("_m", "_promised", "complete", "epoch", "founding", "ready")
+    __slots__ = ("_history", "_m", "_promised", "complete", "epoch", "founding", "over", "ready")
 
     def __init__(self, member: Member, *, founding: bool) -> None:
         self._m = member
+        self._history = (member.current_epoch, member.tail.last.zxid)
         self.founding = founding
         self.epoch: Epoch | None = None
         self.ready = False
         """Whether our own promise is durable, so that the epoch may be named (D1)."""
         self.complete = False
         """Whether a quorum has promised: from then on the epoch is ours and nobody else's."""
+        self.over = False
+        """Whether a quorum has acknowledged our history too: from then on it is the one."""
         self._promised: dict[MemberId, None] = {}
 
     def own_vote(self) -> tuple[MemberId, ...]:
@@ -166,16 +172,18 @@ class LeaderDiscovery:
         learner.promised_epoch = self.epoch
         learner.position = message.position
         learner.stage = Stage.PROMISED
-        if self.complete or not learner.counts or learner.accepted_epoch >= self.epoch:
-            return  # D3
-        m = self._m
-        theirs = (message.current_epoch, message.position.zxid)
-        ours = (m.current_epoch, m.tail.last.zxid)
-        if theirs > ours:
-            m.look(f"member {learner.member} has the history {theirs}, ours is {ours}")  # D4
+        if not learner.counts or self.over:
             return
+        theirs = (message.current_epoch, message.position.zxid)
+        if theirs > self._history:
+            self._m.look(  # D4, D5
+                f"member {learner.member} has the history {theirs}, ours is {self._history}"
+            )
+            return
+        if self.complete or learner.accepted_epoch >= self.epoch:
+            return  # D3
         self._promised[learner.member] = None
-        self.complete = m.quorum.contains(self._promised)
+        self.complete = self._m.quorum.contains(self._promised)
 
     def forget(self, learner: Learner) -> None:
         """The link is gone, and with it what was said over it."""

@@ -244,7 +244,7 @@ class Leading:
         self._progress_ms = self._m.now_ms
         if self._establishment is None:
             self._synchronise_if_promised()
-        else:
+        elif not self._m.transition:
             self._establishment.join(learner)
 
     # --- synchronisation ------------------------------------------------------------------------
@@ -291,6 +291,7 @@ class Leading:
         if not self.established or m.became.serving:
             return
         m.failures = 0
+        self._discovery.over = True
         self._ask()
         self._become()
         for member in (*m.config.voters, *m.config.observers):
