@@ -1,6 +1,7 @@
 """`zabctl sim`: seeds run, failures replay, planted mistakes are found."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -62,3 +63,42 @@ def test_an_unknown_mistake_is_refused() -> None:
         result = run(*arguments)
         assert result.exit_code == 2
         assert "ack-before-fsync" in result.output
+
+
+def test_a_failing_seed_is_saved_replayed_and_drawn(tmp_path: Path) -> None:
+    """The file gives the same trace; a page of it needs nothing else."""
+    saved, picture = tmp_path / "run.json", tmp_path / "run.html"
+    planted = ("--mutant", "ack-before-fsync", "--workers", "1")
+    result = run(
+        *("run", "--level", "zab", "--start", "1", "--seeds", "3", *planted),
+        *("--save", str(saved), "--html", str(picture)),
+    )
+    assert result.exit_code == 1
+    drawn = picture.read_text()
+    assert "ack-before-fsync" in drawn
+    again = run("replay", str(saved), "--html", str(picture))
+    assert again.exit_code == 0
+    assert "the same trace" in again.output
+    assert picture.read_text() == drawn
+
+
+def test_a_replay_that_differs_says_where(tmp_path: Path) -> None:
+    """With both lines, and exit code 1."""
+    saved = tmp_path / "run.json"
+    result = run("run", "--level", "zab", "--start", "4", "--seeds", "1", "--save", str(saved))
+    assert result.exit_code == 0
+    told = json.loads(saved.read_text())
+    saved.write_text(json.dumps({**told, "seed": 5, "python": "3.99"}))
+    differs = run("replay", str(saved))
+    assert differs.exit_code == 1
+    assert "another trace, from line" in differs.output
+    assert "saved under Python 3.99" in differs.output
+
+
+def test_a_file_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    """As a mistake of the caller's."""
+    file = tmp_path / "something"
+    file.write_text("{}")
+    result = run("replay", str(file))
+    assert result.exit_code == 2
+    assert "does not hold a run" in result.output

@@ -51,6 +51,11 @@ class History:
         zxid = next(reversed(self._ends))
         return LogPosition(zxid, self._ends[zxid])
 
+    @property
+    def ends(self) -> dict[Zxid, bytes]:
+        """Where each batch after the base ends, and its chain value, oldest first."""
+        return self._ends
+
     def append(self, zxid: Zxid, chain: bytes) -> None:
         """Take one batch more."""
         self._ends[zxid] = chain

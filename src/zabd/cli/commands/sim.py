@@ -4,9 +4,12 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from zabd.cli.commands.sim_files import FILE, keep, replay
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.core_level import Outcome
@@ -29,6 +32,8 @@ def sim() -> None:
 @click.option("--mutant", help="Plant this mistake first (see `zabctl sim bugs`).")
 @click.option("--workers", type=int, help="Processes to use; all cores without it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each seed.")
+@click.option("--save", type=FILE, help="Write the first failing seed, or the only one, to FILE.")
+@click.option("--html", type=FILE, help="Draw the first failing seed, or the only one, to FILE.")
 def run(
     *,
     seeds: int,
@@ -37,6 +42,8 @@ def run(
     mutant: str | None,
     workers: int | None,
     as_json: bool,
+    save: Path | None,
+    html: Path | None,
 ) -> None:
     """Run fresh seeds; exit 1 if any check fails in any of them."""
     from zabd.cluster_sim.mutants import MUTANTS
@@ -52,6 +59,9 @@ def run(
     for outcome in sweep(range(first, first + seeds), level, mutant, workers=workers):
         report.add(outcome)
     report.close(first)
+    if (save or html) and (report.failed or seeds == 1):
+        chosen = report.failed[0].seed if report.failed else first
+        keep(chosen, level, mutant, save=save, html=html)
     sys.exit(1 if report.failed else 0)
 
 
@@ -90,6 +100,9 @@ def bug(*, name: str, seeds: int, start: int) -> None:
             return
     click.echo(f"not found within {seeds} seeds", err=True)
     sys.exit(1)
+
+
+sim.add_command(replay)
 
 
 class _Report:
