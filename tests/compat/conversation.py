@@ -1,4 +1,8 @@
-"""A program on the command line, spoken to line by line."""
+"""A program on the command line, spoken to line by line.
+
+Answers are waited for in no order: results and watch events come from different threads of such a
+program, on different channels.
+"""
 
 import contextlib
 import os
@@ -47,7 +51,7 @@ class Conversation:
             stream.close()
 
     def ask(self, line: str, *answers: str) -> str:
-        """Say a line and wait until all of these are heard, in this order; what was heard."""
+        """Say a line and wait until all of these are heard; what was heard."""
         self._from = len(self._heard)
         stdin = self._program.stdin
         assert stdin is not None
@@ -67,7 +71,7 @@ class Conversation:
                     raise
 
     def hear(self, *answers: str) -> str:
-        """Wait until all of these are heard, in this order; what was heard since the question."""
+        """Wait until all of these are heard; what was heard since the question."""
         return self._heard_within(PATIENCE_S, *answers)
 
     def end(self, line: str) -> int:
@@ -79,8 +83,8 @@ class Conversation:
         deadline = time.monotonic() + seconds
         while True:
             heard = self._heard[self._from :]
-            missing = _first_missing(heard, answers)
-            if missing is None:
+            missing = [answer for answer in answers if answer not in heard]
+            if not missing:
                 return heard
             if time.monotonic() > deadline or self._program.poll() is not None:
                 raise AssertionError(f"expected {missing!r}, heard: {self._heard}")
@@ -90,13 +94,3 @@ class Conversation:
         assert self._program.stdout is not None
         while chunk := self._program.stdout.readline():
             self._heard += chunk
-
-
-def _first_missing(heard: str, answers: Sequence[str]) -> str | None:
-    at = 0
-    for answer in answers:
-        found = heard.find(answer, at)
-        if found < 0:
-            return answer
-        at = found + len(answer)
-    return None

@@ -131,8 +131,9 @@ def test_zkcli_in_a_conversation(ensemble: Ensemble, zkcli: str) -> None:
 def test_cli_mt_in_a_conversation(ensemble: Ensemble, cli_mt: str) -> None:
     """The same through the C client's own command line."""
     with Conversation([cli_mt, "-h", ensemble.hosts]) as cli:
-        cli.ask("create /m", "Got a new session id: ", "[/m]: rc = 0")
-        [session] = re.findall(r"session id: (0x[0-9a-f]+)", cli.hear())
+        connected = cli.hear("Got a new session id: ")
+        [session] = re.findall(r"session id: (0x[0-9a-f]+)", connected)
+        cli.ask("create /m", "[/m]: rc = 0")
         cli.ask("create +e /m/e", "[/m/e]: rc = 0")
         cli.ask("create +s /m/s-", "[/m/s-]: rc = 0", "name = /m/s-0000000001")
         cli.ask("create +es /m/s-", "name = /m/s-0000000002")
