@@ -1,12 +1,13 @@
 """Damage on the disk of one member of three: the others repair it, and nobody notices."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.ensemble.harness import BackgroundWriter, serving, wait_until
 from tests.ensemble.test_joining import agree
 
-from zabd.cli.members import Ensemble, Member
+from zabd.cli.members import CommandLauncher, Ensemble, Member, daemon_command
 from zabd.cli.words import ask
 from zabd.zab.log import RECORD_MAGIC
 
@@ -91,12 +92,12 @@ def test_a_member_that_nobody_can_repair_says_so_and_an_operator_decides(tmp_pat
         assert srvr(hurt[1]).startswith("This ZooKeeper instance is not currently serving")
 
         hurt[0].kill()
-        command = hurt[0]._command
-        hurt[0]._command = (*command, "--give-up-damaged")
-        hurt[0].start()
-        ensemble.wait_serving()
-        assert "given_up" in hurt[0].log_tail()
-        wait_until(lambda: agree(ensemble), "equal digests at one zxid")
+        with closing(CommandLauncher([*daemon_command(), "--give-up-damaged"])) as launcher:
+            hurt[0]._launcher = launcher  # as the operator starts it, once
+            hurt[0].start()
+            ensemble.wait_serving()
+            assert "given_up" in hurt[0].log_tail()
+            wait_until(lambda: agree(ensemble), "equal digests at one zxid")
 
 
 def srvr(member: Member) -> str:

@@ -13,10 +13,10 @@ from zabd.model import DamagedError, StorageError
 from zabd.storage import OnDamage, Recovered, StorageConfig
 from zabd.storage.disk import DiskOp, Read
 from zabd.storage.distrust import DISTRUST
-from zabd.storage.epochs import EPOCHS, IDENTITY
-from zabd.storage.record import segment_file
+from zabd.storage.epochs import EPOCHS, IDENTITY, Epochs, encode_epochs
+from zabd.storage.record import SEGMENT_HEADER_BYTES, segment_file
 from zabd.storage.snapshots import DAMAGED
-from zabd.zab.log import GENESIS
+from zabd.zab.log import GENESIS, RECORD_MAGIC
 
 REFUSE = StorageConfig(segment_bytes=1500, space_floor_bytes=0)
 REPAIR = replace(REFUSE, on_damage=OnDamage.REPAIR)
@@ -349,3 +349,20 @@ def test_only_an_operator_gives_up_what_is_lost(noted: bool) -> None:  # noqa: F
     assert "given_up" in member.events()
     assert 0 < len(zxids(found, member.tree)) < len(WHOLE)
     assert start(member.disk.copy(), REFUSE)[1].damaged is None
+
+
+def test_a_segment_that_was_begun_proves_what_the_one_before_it_held() -> None:
+    """S7: the last group before a crash is gone with the seal, but the next file names its end."""
+    before, last = LOGS[-2:]
+    data = content(DISK, before)
+    records = [at for at in range(len(data)) if data.startswith(RECORD_MAGIC, at)]
+    begun = content(DISK, last)[:SEGMENT_HEADER_BYTES].ljust(len(content(DISK, last)), b"\0")
+    disk = with_file(DISK, before, data[: records[-1]].ljust(len(data), b"\0"))
+    disk = with_file(without(disk, EPOCHS), last, begun)
+    disk = with_file(disk, EPOCHS, encode_epochs(Epochs(1, 1)))
+
+    result = Member(disk.copy(), REFUSE).try_recover()
+
+    assert isinstance(result, DamagedError)
+    assert last in str(result)
+    assert start(disk)[1].damaged is not None
