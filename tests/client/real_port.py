@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ssl import SSLContext
 from typing import cast
 
 from tests.client.fast_loop import FastLoop
@@ -24,15 +25,16 @@ class _RealLoop(asyncio.SelectorEventLoop):
 class RealPort:
     """One scripted server behind a port; `call` runs something on its loop."""
 
-    def __init__(self, loop: _RealLoop) -> None:
+    def __init__(self, loop: _RealLoop, ssl: SSLContext | None) -> None:
         self._loop = loop
+        self._ssl = ssl
         self.ensemble = ScriptedEnsemble(cast("FastLoop", loop))
         self.hosts = ""
 
     async def open(self) -> None:
         [server] = self.ensemble.servers
         listener = await self._loop.create_server(
-            lambda: Connection(self.ensemble, server), "127.0.0.1", 0
+            lambda: Connection(self.ensemble, server), "127.0.0.1", 0, ssl=self._ssl
         )
         self._listener = listener
         host, port = listener.sockets[0].getsockname()
@@ -48,10 +50,10 @@ class RealPort:
 
 
 @contextmanager
-def real_port() -> Iterator[RealPort]:
+def real_port(ssl: SSLContext | None = None) -> Iterator[RealPort]:
     """A scripted server in a thread, until the end of the block."""
     loop = _RealLoop()
-    port = RealPort(loop)
+    port = RealPort(loop, ssl)
     loop.run_until_complete(port.open())
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

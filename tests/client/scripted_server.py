@@ -83,6 +83,7 @@ class Server:
     applied: int = 0
     lagging: bool = False
     silent: bool = False
+    read_only: bool = False
     connections: list["Connection"] = field(default_factory=list)
 
 
@@ -101,6 +102,7 @@ class ScriptedEnsemble:
         self.expired: list[int] = []
         self.unimplemented: set[OpCode] = set()
         self.refuse_auth = False
+        self.local_sessions: set[int] = set()
         self.on_fault: Callable[[], None] = lambda: None
         self._next_session = 0x100_0000_0000_0000
         self.servers = [Server(f"zk:{2181 + index}") for index in range(size)]
@@ -231,6 +233,10 @@ class Connection(asyncio.Protocol):
             record.connection = None
 
     def data_received(self, data: bytes) -> None:
+        if not self.session and data == b"isro":
+            self.transport.write(b"ro" if self.server.read_only else b"rw")
+            self.transport.close()
+            return
         for frame in self.frames.feed(data):
             if self.transport.is_closing() or self.server.silent:
                 return
@@ -245,10 +251,17 @@ class Connection(asyncio.Protocol):
         if request.last_zxid_seen > (self.server.tree.zxid or ensemble.zxid):
             self.transport.close()
             return
+        if self.server.read_only and not request.read_only:
+            self.transport.close()
+            return
         if request.session_id == 0:
             self.session, record = ensemble.new_session(request.timeout_ms)
+            if self.server.read_only:
+                ensemble.local_sessions.add(self.session)
         else:
             found = ensemble.sessions.get(request.session_id)
+            if request.session_id in ensemble.local_sessions:
+                found = None
             if found is None or found.password != request.password:
                 self.send(encode_connect_response(refusal(with_read_only=True)))
                 self.transport.close()
@@ -258,7 +271,9 @@ class Connection(asyncio.Protocol):
                 record.connection.transport.close()
         record.connection = self
         ensemble.touch(self.session)
-        response = ConnectResponse(0, record.timeout_ms, self.session, record.password, False)
+        response = ConnectResponse(
+            0, record.timeout_ms, self.session, record.password, self.server.read_only
+        )
         self.send(encode_connect_response(response))
 
     def handle(self, frame: bytes) -> None:
@@ -289,6 +304,12 @@ class Connection(asyncio.Protocol):
 
     def answer(self, xid: int, opcode: int, op: Op) -> bytes:
         try:
+            if (
+                self.server.read_only
+                and opcode in WRITE_OPCODES
+                and not isinstance(op, CloseSession)
+            ):
+                return reply(xid, self.server.tree.zxid, ErrorCode.NOT_READ_ONLY)
             if opcode in self.ensemble.unimplemented:
                 return reply(xid, self.server.tree.zxid, ErrorCode.UNIMPLEMENTED)
             result = self.write(op) if opcode in WRITE_OPCODES else self.read(op)

@@ -3,6 +3,7 @@
 from zabd.client.client import Client, connect
 from zabd.client.effects import SessionState
 from zabd.client.events import EventStream, StateChange
+from zabd.client.forks import ForkedClientError
 from zabd.client.retry import RetryPolicy
 from zabd.client.sync import SyncClient, SyncTransaction
 from zabd.client.transaction import Transaction
@@ -10,6 +11,7 @@ from zabd.client.transaction import Transaction
 __all__ = [
     "Client",
     "EventStream",
+    "ForkedClientError",
     "RetryPolicy",
     "SessionState",
     "StateChange",

@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random, SystemRandom
+from ssl import SSLContext
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -38,6 +39,7 @@ from zabd.client.events import (
     StateChange,
     Watcher,
 )
+from zabd.client.forks import fork_count, require_same_process
 from zabd.client.hosts import HostList, parse_connect_string
 from zabd.client.identity import Identity, own_identity
 from zabd.client.operations import UNSET, Operations, Timeout
@@ -65,6 +67,8 @@ class Client(Operations):
     may take, in whatever state the connection is; None waits as long as the session lives. `auth`
     are (scheme, credentials) pairs offered on every connection. `lease_margin` is how many seconds
     before its possible expiry the session is taken for lost (by default 5 %, at least 0.1).
+    `read_only` takes a server without a quorum while there is no other (state READ_ONLY),
+    `ssl_context` means TLS. A child process that was forked needs a client of its own.
     """
 
     def __init__(
@@ -78,10 +82,13 @@ class Client(Operations):
         default_acl: tuple[Acl, ...] = OPEN_ACL_UNSAFE,
         lease_margin: float | None = None,
         retry: RetryPolicy | None = None,
+        read_only: bool = False,
+        ssl_context: SSLContext | None = None,
         rng: Random | None = None,
         clock: Clock | None = None,
         identity: Identity | None = None,
     ) -> None:
+        super().__init__()
         self._addresses = parse_connect_string(hosts)
         if timeout <= 0:
             raise ValueError(f"timeout={timeout!r}: expected seconds above 0")
@@ -94,6 +101,9 @@ class Client(Operations):
         self._lease_margin_ms = None if lease_margin is None else int(lease_margin * 1000)
         self._chroot = Chroot(self._addresses.chroot)
         self._hosts = HostList(self._addresses.hosts, self.rng)
+        self._read_only = read_only
+        self._ssl = ssl_context
+        self._forks = fork_count()
         self._clock = clock
         self._identity = identity
         self._auth = list(auth)
@@ -119,7 +129,7 @@ class Client(Operations):
         self._clock = self._clock or clock_of(asyncio.get_running_loop())
         self._begin_session(last_zxid=0, identities=self._auth)
         try:
-            await self.wait_connected(timeout=self._connect_timeout)
+            await self.wait_connected(timeout=self._connect_timeout, read_only=self._read_only)
         except BaseException:
             await self.close(timeout=0)
             raise
@@ -129,6 +139,7 @@ class Client(Operations):
 
         Without a server in that time the session is left for the ensemble to expire.
         """
+        require_same_process(self._forks)
         if self._closed or self._driver is None:
             self._closed = True
             return
@@ -245,19 +256,22 @@ class Client(Operations):
         self._driver.perform(self._session.check_lease(self.now_ms()))
         return not self._session.ended
 
-    async def wait_connected(self, *, timeout: float | None = None) -> None:
-        """Wait until a server has a session of ours.
+    async def wait_connected(
+        self, *, timeout: float | None = None, read_only: bool = False
+    ) -> None:
+        """Wait until a server has a session of ours; one without a quorum counts if `read_only`.
 
         Raises:
             OperationTimeoutError: that took longer than `timeout` seconds.
             LocalProtocolError: the client is closed.
         """
         connected = asyncio.get_running_loop().create_future()
+        good = {SessionState.CONNECTED, SessionState.READ_ONLY if read_only else None}
 
         def notice(change: StateChange) -> None:
             if connected.done():
                 return
-            if change.state is SessionState.CONNECTED:
+            if change.state in good:
                 connected.set_result(None)
             elif change.state is SessionState.CLOSED:
                 connected.set_exception(LocalProtocolError("the client was closed"))
@@ -265,7 +279,7 @@ class Client(Operations):
         remove = self.on_transition(notice)
         try:
             async with asyncio.timeout(timeout):
-                if not self.connected:
+                if self.state not in good:
                     self._require_open()
                     await connected
         except TimeoutError:
@@ -368,6 +382,7 @@ class Client(Operations):
         return self._require_driver().session
 
     def _require_driver(self) -> SessionDriver:
+        require_same_process(self._forks)
         if self._driver is None:
             raise LocalProtocolError("the client is not started; use `async with connect(...)`")
         return self._driver
@@ -394,8 +409,9 @@ class Client(Operations):
             identities=identities,
             chroot=self._chroot,
             lease_margin_ms=self._lease_margin_ms,
+            read_only=self._read_only,
         )
-        self._driver = SessionDriver(session, self._hosts, self._clock, self._on_effect)
+        self._driver = SessionDriver(session, self._hosts, self._clock, self._on_effect, self._ssl)
         self._driver.start()
 
     def _on_effect(self, effect: Effect) -> None:
@@ -423,6 +439,8 @@ class Client(Operations):
     def _transition(self, state: SessionState, reason: str) -> None:
         session = self._session
         self._state = state
+        # What a server does not know, the next one may.
+        self._fallbacks.clear()
         change = StateChange(state, session.session_id, reason)
         log.info("session %s is %s: %s", format_session(session.session_id), state, reason)
         if state is SessionState.CONNECTED and session.timeout_ms != int(self.timeout * 1000):
@@ -458,7 +476,7 @@ class Client(Operations):
                 self._burials.pop(driver, None)
                 asyncio.get_running_loop().call_soon(driver.stop)
 
-        driver = SessionDriver(session, hosts, self._clock, notice)
+        driver = SessionDriver(session, hosts, self._clock, notice, self._ssl)
         self._burials[driver] = None
         session.close(None, driver.now_ms())
         driver.start()

@@ -11,10 +11,12 @@ Invariants
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from ssl import SSLContext
 
 from zabd.client.clock import Clock
 from zabd.client.effects import Effect, Hangup, Send, SessionState
 from zabd.client.hosts import Host, HostList
+from zabd.client.scout import Scout, tls
 from zabd.client.session import Session
 
 log = logging.getLogger("zabd.client")
@@ -32,12 +34,15 @@ class SessionDriver:
         hosts: HostList,
         clock: Clock,
         tell: Callable[[Effect], None],
+        ssl: SSLContext | None = None,
     ) -> None:
         self.session = session
         self.host: Host | None = None
         self._hosts = hosts
         self._clock = clock
         self._tell = tell
+        self._ssl = ssl
+        self._scout: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
         self._wire: _Wire | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -52,6 +57,7 @@ class SessionDriver:
     def stop(self) -> None:
         """Let go of the connection and of every timer; the session is left as it is."""
         self._drop_wire()
+        self._end_scout()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -109,7 +115,9 @@ class SessionDriver:
         wire = self._wire = _Wire(self)
         try:
             async with asyncio.timeout(limit):
-                await self.loop.create_connection(lambda: wire, host.name, host.port)
+                await self.loop.create_connection(
+                    lambda: wire, host.name, host.port, **tls(self._ssl)
+                )
         except (OSError, TimeoutError, UnicodeError) as error:  # the last: a name that is none
             log.info("no connection to %s: %s", host, str(error) or "timed out")
             if wire is self._wire:
@@ -117,6 +125,7 @@ class SessionDriver:
                 self.perform(self.session.closed(self.now_ms()))
             return False
         await wire.gone
+        self._end_scout()
         return wire.took
 
     # What the wire tells.
@@ -132,7 +141,10 @@ class SessionDriver:
         """Bytes came."""
         if wire is self._wire:
             self.perform(self.session.receive(data, self.now_ms()))
-            wire.took = wire.took or self.session.state is SessionState.CONNECTED
+            state = self.session.state
+            wire.took = wire.took or state in {SessionState.CONNECTED, SessionState.READ_ONLY}
+            if state is SessionState.READ_ONLY and self._scout is None:
+                self._scout = self.loop.create_task(self._look_for_a_writable_server())
 
     def lost(self, wire: "_Wire", error: Exception | None) -> None:
         """The wire is gone."""
@@ -146,6 +158,19 @@ class SessionDriver:
         wire, self._wire = self._wire, None
         if wire is not None:
             wire.abort()
+
+    # A server that has a quorum, while we are at one that has none.
+
+    async def _look_for_a_writable_server(self) -> None:
+        scout = Scout(self.loop, self._ssl)
+        host = await scout.find(self._hosts.other_than(self.host))
+        self._hosts.prefer(host)
+        self.perform(self.session.leave(f"{host} has a quorum", self.now_ms()))
+
+    def _end_scout(self) -> None:
+        if self._scout is not None:
+            self._scout.cancel()
+            self._scout = None
 
     # Time and output.
 

@@ -17,6 +17,8 @@ class SessionState(StrEnum):
     """No connection: the session may live on at the ensemble, or may not exist yet."""
     CONNECTED = "CONNECTED"
     """A server has the session and answers."""
+    READ_ONLY = "READ_ONLY"
+    """A server without a quorum answers, for a client that asked for this: reads alone succeed."""
     LOST = "LOST"
     """The session is over, by the ensemble's word or by the local lease. Final."""
     CLOSED = "CLOSED"

@@ -71,6 +71,15 @@ class HostList:
         self._next = (self._next + 1) % len(self._ring)
         return host
 
+    def prefer(self, host: Host) -> None:
+        """Let this one be next."""
+        self._next = self._ring.index(host)
+
+    def other_than(self, host: Host | None) -> list[Host]:
+        """The servers but this one, in the order in which they would be tried."""
+        ring = self._ring[self._next :] + self._ring[: self._next]
+        return [each for each in ring if each != host]
+
     def succeeded(self) -> None:
         """Note that a server served us for a while: the next search starts without a pause."""
         self._failures = 0

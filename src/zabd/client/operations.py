@@ -3,6 +3,7 @@
 Reads are repeated when their connection is lost, writes never (`client.retry`).
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
@@ -17,6 +18,7 @@ from zabd.model.errors import (
     ConnectionLossError,
     NodeExistsError,
     NoNodeError,
+    UnimplementedError,
 )
 from zabd.model.ids import SessionId
 from zabd.model.ops import (
@@ -38,6 +40,8 @@ from zabd.model.ops import (
     MultiRead,
     MultiReadOp,
     Op,
+    OpCode,
+    Reconfig,
     RemoveWatches,
     SetAcl,
     SetData,
@@ -64,9 +68,12 @@ from zabd.model.results import (
 from zabd.model.stat import Stat
 from zabd.model.watch_events import AddWatchMode, WatcherType
 
+log = logging.getLogger("zabd.client")
+
 # A read is repeated this often after a lost connection; a request that kills every connection it is
 # sent on must not do so for ever.
 READ_ATTEMPTS_MAX = 5
+CONFIG_PATH = "/zookeeper/config"
 
 
 class Unset(Enum):
@@ -87,6 +94,10 @@ class Operations(ABC):
     default_acl: tuple[Acl, ...]
     _chroot: Chroot
 
+    def __init__(self) -> None:
+        # The kinds of creates that the server at hand does not know.
+        self._fallbacks: set[OpCode] = set()
+
     @abstractmethod
     async def call(
         self,
@@ -102,6 +113,11 @@ class Operations(ABC):
     @abstractmethod
     def unwatch(self, path: str, watcher: Watcher) -> None:
         """Forget a watcher."""
+
+    @property
+    @abstractmethod
+    def server(self) -> str:
+        """The server that has the session."""
 
     @abstractmethod
     def _require_open(self) -> None: ...
@@ -123,7 +139,8 @@ class Operations(ABC):
     ) -> str:
         """Create a znode and return its path, with the number of a sequential one.
 
-        `ttl` is in seconds. With `make_parents` missing parents are created too.
+        `ttl` is in seconds. With `make_parents` missing parents are created too. On a server that
+        knows no containers, or no TTLs, the znode is a plain one, and the log says so.
         """
         op = self._create_op(
             path,
@@ -295,6 +312,38 @@ class Operations(ABC):
         op = Sync(self._chroot.to_server(path))
         await self._repeated(op, None, timeout)
 
+    async def reconfig(
+        self,
+        *,
+        joining: str | None = None,
+        leaving: str | None = None,
+        new_members: str | None = None,
+        from_config: int = -1,
+        timeout: Timeout = UNSET,
+    ) -> GetDataResult:
+        """Change the ensemble's members; return the new configuration.
+
+        Either `joining` (server lines) and `leaving` (ids), or `new_members`, all of them, each
+        separated by commas. With `from_config` only if that is the version of the one in force.
+
+        Raises:
+            ReconfigDisabledError: the ensemble does not allow it.
+            BadVersionError: another configuration is in force.
+        """
+        op = Reconfig(joining, leaving, new_members, from_config)
+        result = await self.call(op, timeout=timeout)
+        assert isinstance(result, GetDataResult)
+        return result
+
+    async def get_config(
+        self, *, watch: Watcher | None = None, timeout: Timeout = UNSET
+    ) -> GetDataResult:
+        """Return the ensemble's configuration, which no chroot hides."""
+        op = GetData(CONFIG_PATH, watch is not None)
+        result = await self._repeated(op, watch, timeout)
+        assert isinstance(result, GetDataResult)
+        return result
+
     async def who_am_i(self, *, timeout: Timeout = UNSET) -> tuple[ClientInfo, ...]:
         """Return the identities that the server knows this connection by."""
         result = await self._read(WhoAmI(), None, timeout)
@@ -338,14 +387,33 @@ class Operations(ABC):
         make_parents: bool,
     ) -> CreateResult | Create2Result:
         try:
-            result = await self.call(op, timeout=timeout)
+            return await self._create_as_known(op, timeout)
         except NoNodeError:
             if not make_parents:
                 raise
             await self.ensure_path(parent_of(op.path))
-            result = await self.call(op, timeout=timeout)
-        assert isinstance(result, CreateResult | Create2Result)
-        return result
+            return await self._create_as_known(op, timeout)
+
+    async def _create_as_known(
+        self, op: Create | Create2 | CreateContainer | CreateTtl, timeout: Timeout
+    ) -> CreateResult | Create2Result:
+        """Create in the way that this server knows; found out once for each connection."""
+        if isinstance(op, Create) or op.opcode not in self._fallbacks:
+            try:
+                result = await self.call(op, timeout=timeout)
+            except UnimplementedError:
+                if isinstance(op, Create):
+                    raise
+                log.warning("%s knows no %s; a plain create serves", self.server, op.opcode.name)
+                self._fallbacks.add(op.opcode)
+            else:
+                assert isinstance(result, CreateResult | Create2Result)
+                return result
+        created = await self.call(_plain(op), timeout=timeout)
+        assert isinstance(created, CreateResult)
+        stat = await self.call(Exists(created.path, False), timeout=timeout, raw=True)
+        assert isinstance(stat, StatResult)
+        return Create2Result(created.path, stat.stat)
 
     def _create_op(
         self,
@@ -424,3 +492,16 @@ class Operations(ABC):
         if isinstance(part, CreateResult | Create2Result):
             return part._replace(path=self._chroot.to_user(part.path))
         return part
+
+
+def _plain(op: Create | Create2 | CreateContainer | CreateTtl) -> Create:
+    """The nearest thing that every server knows."""
+    match op:
+        case CreateContainer():
+            return Create(op.path, op.data, op.acl, CreateMode.PERSISTENT)
+        case CreateTtl():
+            sequential = op.flags == CreateMode.PERSISTENT_SEQUENTIAL_WITH_TTL
+            mode = CreateMode.PERSISTENT_SEQUENTIAL if sequential else CreateMode.PERSISTENT
+            return Create(op.path, op.data, op.acl, mode)
+        case _:
+            return Create(op.path, op.data, op.acl, op.flags)

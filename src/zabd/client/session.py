@@ -15,6 +15,7 @@ Invariants
     I5  The lease ends `margin` before the moment at which the ensemble, counting from the last
         request that it is known to have received, may expire the session. From then on the session
         is LOST, network or not.
+    I6  What a server without a quorum says renews no lease: nobody else hears of it.
 
 Client protocol, sections 2, 3, 13 and 15; the lease is that of the dedup recipe, section 7.2.
 """
@@ -56,6 +57,8 @@ from zabd.model.ops import (
     Multi,
     Op,
     Ping,
+    SetWatches,
+    SetWatches2,
 )
 from zabd.model.results import ErrorResult, MultiResult
 from zabd.model.session import ConnectRequest
@@ -123,7 +126,8 @@ class Session:
 
     `now_ms` is boot time (`client.clock`). `deadline_ms` is when `elapsed` wants to be called.
     With `credentials` an existing session is resumed. `refused` says that the ensemble itself has
-    called the session over.
+    called the session over. With `read_only` a server without a quorum will do for the time being;
+    a session that began there is not known to the ensemble, and has another id behind it (I6).
     """
 
     def __init__(
@@ -135,6 +139,7 @@ class Session:
         credentials: Credentials | None = None,
         chroot: Chroot | None = None,
         lease_margin_ms: int | None = None,
+        read_only: bool = False,
     ) -> None:
         self.session_id: SessionId = credentials.session_id if credentials else 0
         self.timeout_ms = credentials.timeout_ms if credentials else timeout_ms
@@ -148,6 +153,9 @@ class Session:
         self._password = credentials.password if credentials else _NO_PASSWORD
         self._identities = [_Identity(scheme, auth, None) for scheme, auth in identities]
         self._margin_ms = lease_margin_ms
+        self._read_only_will_do = read_only
+        self._read_only = False
+        self._known = credentials is not None
         self._phase = _Phase.OFFLINE
         self._closing = False
         self._frames = FrameReader(RESPONSE_BYTES_MAX)
@@ -174,7 +182,7 @@ class Session:
     @property
     def credentials(self) -> Credentials | None:
         """What resumes this session, once it has an id."""
-        if not self.session_id:
+        if not self.session_id or not self._known:
             return None
         return Credentials(self.session_id, self._password, self.timeout_ms)
 
@@ -297,6 +305,10 @@ class Session:
             return []
         return self._lose("the local lease ran out")
 
+    def leave(self, reason: str, now_ms: int) -> list[Effect]:
+        """Leave this server for a better one; the session stays."""
+        return self._hang_up(reason, now_ms)
+
     # What happens.
 
     def opened(self, now_ms: int) -> list[Effect]:
@@ -310,9 +322,9 @@ class Session:
             protocol_version=0,
             last_zxid_seen=self.last_zxid,
             timeout_ms=self._asked_ms,
-            session_id=self.session_id,
-            password=self._password,
-            read_only=False,
+            session_id=self.session_id if self._known else 0,
+            password=self._password if self._known else _NO_PASSWORD,
+            read_only=self._read_only_will_do,
         )
         return [Send(encode_connect(request))]
 
@@ -373,7 +385,7 @@ class Session:
     def _greeted(self, frame: bytes, now_ms: int, effects: list[Effect]) -> None:
         response = decode_connect_response(frame)
         if response.refused:
-            if not self.session_id:
+            if not self._known:
                 raise RemoteProtocolError("a new session was refused as if it had expired")
             self.refused = True
             effects += self._lose("the ensemble has expired the session")
@@ -383,8 +395,13 @@ class Session:
         self._password = response.password
         self._phase = _Phase.ESTABLISHED
         self._spoke_ms = self._greeted_ms
+        self._read_only = bool(response.read_only)
+        self._known = self._known or not self._read_only
         self._renew_lease(self._greeted_ms)
-        effects += self._become(SessionState.CONNECTED, "a server has the session")
+        if self._read_only:
+            effects += self._become(SessionState.READ_ONLY, "a server without a quorum answers")
+        else:
+            effects += self._become(SessionState.CONNECTED, "a server has the session")
         self._introduce(now_ms)
 
     def _introduce(self, now_ms: int) -> None:
@@ -462,7 +479,9 @@ class Session:
         request = self._outstanding[0]
         if xid == XID_SET_WATCHES:
             outcome = None
-            if code != ErrorCode.OK:
+            if code == ErrorCode.UNIMPLEMENTED and isinstance(request.op, SetWatches2):
+                self._rearm_without_persistent(request, effects)
+            elif code != ErrorCode.OK:
                 raise RemoteProtocolError(f"the server refused our watches with {code}")
         else:
             # A reply that cannot be read leaves the request where it is, to fail with the rest.
@@ -472,6 +491,18 @@ class Session:
         self._renew_lease(request.sent_ms)
         if outcome is not None:
             self._settle(request, code, outcome, effects)
+
+    def _rearm_without_persistent(self, request: _Request, effects: list[Effect]) -> None:
+        """This server knows no watches that stay: their watchers are told, the others set again."""
+        assert isinstance(request.op, SetWatches2), "it has both kinds"
+        op = request.op
+        effects += [
+            Fired(watcher, WatchEvent(EventType.PERSISTENT_WATCH_REMOVED, _SYNCED, path))
+            for watcher, path in self.watches.drain_persistent()
+        ]
+        if op.data or op.exist or op.child:
+            rest = SetWatches(op.relative_zxid, op.data, op.exist, op.child)
+            self._send_request(_Request(rest, None, None, XID_SET_WATCHES), self._heard_ms)
 
     def _outcome(self, request: _Request, code: int, frame: bytes) -> Replied | Failed:
         if code != ErrorCode.OK:
@@ -572,12 +603,15 @@ class Session:
         return [Became(state, reason)]
 
     def _renew_lease(self, sent_ms: int) -> None:
+        if self._read_only:
+            return
         margin = self._margin_ms
         if margin is None:
             margin = max(self.timeout_ms // 20, LEASE_MARGIN_MS_MIN)
         self._lease_ms = max(self._lease_ms or 0, sent_ms + self.timeout_ms - margin)
 
 
+_SYNCED = KeeperState.SYNC_CONNECTED
 _NOT_THE_CULPRIT = frozenset({ErrorCode.OK, ErrorCode.RUNTIME_INCONSISTENCY})
 
 

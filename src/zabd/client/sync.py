@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 from zabd.client.client import Client
 from zabd.client.effects import Credentials, SessionState
 from zabd.client.events import Listener, StateChange, Watcher
+from zabd.client.forks import fork_count, require_same_process
 from zabd.client.operations import UNSET, Timeout
 from zabd.client.transaction import Transaction
 from zabd.model.acl import Acl
@@ -158,6 +159,7 @@ class SyncClient:
     def __init__(self, hosts: str, **options: Any) -> None:  # noqa: ANN401 - those of Client
         self.asyncio_client = Client(hosts, **options)
         self._thread: LoopThread | None = None
+        self._forks = fork_count()
 
     # Life and state.
 
@@ -174,6 +176,7 @@ class SyncClient:
 
     def close(self, timeout: float = 2.0) -> None:
         """End the session, and with it its ephemerals."""
+        require_same_process(self._forks)
         if self._thread is not None:
             thread, self._thread = self._thread, None
             thread.run(self.asyncio_client.close(timeout))
@@ -394,6 +397,33 @@ class SyncClient:
         """Wait until this server has everything that the leader had at the time of the call."""
         self.run(self.asyncio_client.sync(path, timeout=timeout))
 
+    def reconfig(
+        self,
+        *,
+        joining: str | None = None,
+        leaving: str | None = None,
+        new_members: str | None = None,
+        from_config: int = -1,
+        timeout: Timeout = UNSET,
+    ) -> GetDataResult:
+        """Change the ensemble's members; return the new configuration."""
+        return self.run(
+            self.asyncio_client.reconfig(
+                joining=joining,
+                leaving=leaving,
+                new_members=new_members,
+                from_config=from_config,
+                timeout=timeout,
+            )
+        )
+
+    def get_config(
+        self, *, watch: Watcher | None = None, timeout: Timeout = UNSET
+    ) -> GetDataResult:
+        """Return the ensemble's configuration."""
+        watcher = self._off_loop(watch)
+        return self.run(self.asyncio_client.get_config(watch=watcher, timeout=timeout))
+
     def who_am_i(self, *, timeout: Timeout = UNSET) -> tuple[ClientInfo, ...]:
         """Return the identities that the server knows this connection by."""
         return self.run(self.asyncio_client.who_am_i(timeout=timeout))
@@ -420,6 +450,7 @@ class SyncClient:
     # Inside.
 
     def _require_thread(self) -> LoopThread:
+        require_same_process(self._forks)
         if self._thread is None:
             raise LocalProtocolError("the client is not started; use `with SyncClient(...)`")
         return self._thread

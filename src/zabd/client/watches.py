@@ -86,6 +86,19 @@ class WatchRegistry:
             table.clear()
         return list(waiting)
 
+    def drain_persistent(self) -> list[tuple[Hashable, str]]:
+        """Forget the watches that stay; return each watcher with its path."""
+        tables = [self._tables[table] for table in (Table.PERSISTENT, Table.RECURSIVE)]
+        waiting = [
+            (watcher, path)
+            for table in tables
+            for path, watchers in table.items()
+            for watcher in watchers
+        ]
+        for table in tables:
+            table.clear()
+        return waiting
+
     def rearm(self, relative_zxid: int) -> list[SetWatches | SetWatches2]:
         """Return the ops that register everything again after a reconnect, each of bounded size.
 

@@ -148,7 +148,9 @@ class TreeCache:
     async def _run(self) -> None:
         await self._insist(self.path, everything=True)
         async for event in self._events:
-            if event.type is EventType.NONE:
+            if event.type is EventType.PERSISTENT_WATCH_REMOVED:
+                self._session_id = 0  # this server knows no such watches
+            if event.type in {EventType.NONE, EventType.PERSISTENT_WATCH_REMOVED}:
                 await self._insist(self.path, everything=True)
             else:
                 await self._insist(event.path, everything=self._one_shot)
