@@ -15,7 +15,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check format sim sim-recipes differential compat compat-kazoo compat-clients bench clean
+.PHONY: help venv demo test test-slow runbook check format sim sim-recipes differential compat compat-kazoo compat-clients bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
@@ -30,6 +30,9 @@ test: $(TOOLS) ## Every test but the slow ones
 
 test-slow: $(TOOLS) ## The slow tests: real processes, real timeouts, many kills
 	$(BIN)/pytest -m "slow and not compat" $(ARGS)
+
+runbook: $(TOOLS) ## Run the commands of docs/how-to/dedup-runbook.md as they stand
+	$(BIN)/python -m tests.runbook
 
 compat: $(TOOLS) ## Other people's clients on SERVER (zabd, or java for Debian's ZooKeeper)
 	COMPAT_SERVER=$(SERVER) $(BIN)/pytest -m compat -rs -s tests/compat $(ARGS)

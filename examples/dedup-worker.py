@@ -43,7 +43,9 @@ async def main(hosts: str, key: str, payload: str, seconds: str, effects: str) -
 
     async with connect(hosts, timeout=SESSION_TIMEOUT_S) as zk:
         try:
-            outcome = await Dedup(zk, acquire_timeout=120.0).run(key, handle, payload=payload)
+            outcome = await Dedup(zk, acquire_timeout=120.0).run(
+                key, handle, payload=payload.encode()
+            )
         except DedupError as error:
             print(error, file=sys.stderr, flush=True)
             return 75
