@@ -32,7 +32,7 @@ from zabd.storage.disk import (
 from zabd.wire.connection import ClientConnection
 from zabd.zab import effects as zab
 from zabd.zab import events
-from zabd.zab.codec import Decoder, encode
+from zabd.zab.codec import Decoder, encode_buffers
 from zabd.zab.config import EnsembleConfig, RecoveredState
 from zabd.zab.messages import Message
 from zabd.znode_tree.tree import ZnodeTree
@@ -112,7 +112,7 @@ class Member:
         self._out: dict[int, list[bytes]] = {}
         self.inbox: deque[tuple[int, bytes]] = deque()
         self._decoders: dict[int, Decoder] = {}
-        self._encoded: tuple[object, bytes] | None = None
+        self._encoded: tuple[object, tuple[bytes, ...]] | None = None
         self.frames_sent = 0
 
     def recover(self) -> None:
@@ -191,9 +191,9 @@ class Member:
 
     def _send(self, link: int, message: Message) -> None:
         if self._encoded is None or self._encoded[0] is not message:
-            self._encoded = (message, encode(message))
+            self._encoded = (message, encode_buffers(message))
         self.frames_sent += 1
-        self._out.setdefault(link, []).append(self._encoded[1])
+        self._out.setdefault(link, []).extend(self._encoded[1])
 
     def _persisted(self, append_id: int) -> None:
         if self._events and type(self._events[-1]) is events.Persisted:

@@ -574,7 +574,7 @@ def test_talk_of_a_learner_that_makes_no_sense_costs_its_link(ensemble: Ensemble
     assert zab.Hangup(link) in effects
 
 
-def test_writes_that_come_while_the_log_writes_share_the_next_batch(ensemble: Ensemble) -> None:
+def test_writes_that_come_while_a_batch_is_decided_share_the_next_one(ensemble: Ensemble) -> None:
     """A batch costs each member a write, a sync and some frames, however many are in it."""
     leader = ensemble.leader
     client = ensemble.connect(leader)
@@ -587,8 +587,8 @@ def test_writes_that_come_while_the_log_writes_share_the_next_batch(ensemble: En
     assert [batch.count for batch in ensemble.logs[leader][before:]] == [1, 9]
 
 
-def test_a_slow_disk_of_the_leader_holds_nothing_up_for_long(ensemble: Ensemble) -> None:
-    """A quorum may be faster than the leader's own disk: what was gathered leaves after a while."""
+def test_slow_disks_hold_the_next_batch_up_for_a_moment_only(ensemble: Ensemble) -> None:
+    """Gathering is for disks that answer soon; others are given more to write at once."""
     leader = ensemble.leader
     client = ensemble.connect(leader)
     ensemble.pass_time(10)
@@ -600,6 +600,6 @@ def test_a_slow_disk_of_the_leader_holds_nothing_up_for_long(ensemble: Ensemble)
     assert len(ensemble.logs[leader]) == before + 1
     assert replica.deadline_ms == ensemble.now_ms + GATHER_MS_MAX
 
-    ensemble.now_ms += GATHER_MS_MAX  # and its disk has not answered yet
+    ensemble.now_ms += GATHER_MS_MAX  # and no disk has answered yet
     ensemble.elapse(leader)
     assert len(ensemble.logs[leader]) == before + 2

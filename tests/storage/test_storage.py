@@ -85,6 +85,46 @@ def test_batches_that_gather_while_a_sync_runs_share_the_next_one() -> None:
     assert member.acked == last_of(history.batches)
 
 
+def test_what_a_turn_appends_is_one_write_at_its_end() -> None:
+    """A host that works in turns costs one write and one sync a turn, and none before its end."""
+    history, member = History(), Member(config=StorageConfig()).founded()
+    member.append(history.next())
+    member.disk.log.clear()
+    member.storage.write_in_turns()
+
+    member.append(*(history.next() for _ in range(3)))
+    assert member.disk.log == []
+    member.storage.flush()
+    member.run()
+
+    [write] = [op for op in member.disk.log if isinstance(op, WriteAt)]
+    assert len(write.data) == 4  # a mark and three records
+    assert member.acked == last_of(history.batches)
+
+
+def test_a_change_of_the_log_does_not_wait_for_the_end_of_a_turn() -> None:
+    """What was appended before it is written first, whoever asks and when."""
+    history, member = History(), Member(config=StorageConfig()).founded()
+    member.storage.write_in_turns()
+    first, second = history.next(), history.next()
+    member.append(first, second)
+
+    assert member.truncate(first.position) is True
+    assert member.acked == [first.last, second.last]
+
+
+def test_closing_writes_what_waits_for_the_end_of_a_turn() -> None:
+    """A member that stops in order leaves nothing behind that it was asked to keep."""
+    history, member = History(), Member(config=StorageConfig()).founded()
+    member.storage.write_in_turns()
+    member.append(history.next())
+
+    member.close()
+
+    again = Member(member.disk.copy())
+    assert zxids(again.recover(), again.tree) == last_of(history.batches)
+
+
 def test_a_record_that_does_not_follow_is_refused_at_once() -> None:
     """L2: a gap must never reach the disk."""
     history, member = History(), Member().founded()

@@ -53,8 +53,11 @@ READ_ONLY_AFTER_TICKS = 2
 Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]
 
 GATHER_MS_MAX = 5
-"""How long requests wait for the log's own write to end, so that they share the next one. With a
-disk that takes longer than this a batch leaves all the same: a quorum may be faster than we are."""
+"""How long requests wait for the batch before them to be committed, so that they share the next one
+and it leaves with that commit. An idle leader waits for nothing, and disks that take longer than
+this get several batches to write at once. Measured, 8 connections with 16 requests each, as CPU of
+three members per request: 58 us where proposing at once took 67 us; with one read in ten a write,
+32 us where that took 36 us."""
 
 DIGESTS_KEPT = 64
 """Digests remembered for comparison; a leader's word comes right behind its commit."""
@@ -107,7 +110,7 @@ class Replica:
         deadline_ms = self.peer.deadline_ms
         due_ms = self._next_tick_ms if deadline_ms is None else min(deadline_ms, self._next_tick_ms)
         if self.leadership is not None and self.leadership.gathered:
-            since_ms = self.peer.appending_since_ms
+            since_ms = self.peer.undecided_since_ms
             if since_ms is not None:
                 return min(due_ms, since_ms + GATHER_MS_MAX)
         return due_ms
@@ -258,7 +261,7 @@ class Replica:
     # ---- the log ---------------------------------------------------------------------------
 
     def _deliver(self, batch: Batch, now_ms: int) -> None:
-        time_ms, entries = unpack_batch(batch.payload)
+        time_ms, entries = unpack_batch(batch.payload_view)
         self.clients.now_ms = now_ms
         self._apply(int(batch.first), time_ms, entries)
         self.clients.release_syncs()
@@ -349,7 +352,7 @@ class Replica:
         self._hand_out(leadership, now_ms)
 
     def _gathers(self, now_ms: int) -> bool:
-        since_ms = self.peer.appending_since_ms
+        since_ms = self.peer.undecided_since_ms
         return since_ms is not None and now_ms < since_ms + GATHER_MS_MAX
 
     def _hand_out(self, leadership: Leadership, now_ms: int) -> None:

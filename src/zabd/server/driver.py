@@ -140,6 +140,7 @@ class Driver:
     def start(self, replica: Replica) -> None:
         """Begin to drive; the channels listen already, and what peers said meanwhile has waited."""
         self._replica = replica
+        self._storage.write_in_turns()
         self._events.appendleft(events.Start())
         self._want_turn()
 
@@ -174,6 +175,7 @@ class Driver:
             self.fail(error)
             return
         self.quorum.flush()
+        self._storage.flush()
         self._set_timer()
 
     def _is_late(self, now_ms: int) -> bool:

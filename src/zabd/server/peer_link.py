@@ -18,7 +18,7 @@ from zabd.model.ids import LinkId, MemberId
 from zabd.server.config import ServerConfig
 from zabd.server.logging import Trace
 from zabd.server.loop import Handle, Listener, Loop
-from zabd.zab.codec import Decoder, encode
+from zabd.zab.codec import Decoder, encode_buffers
 from zabd.zab.messages import Message
 
 PEER_OUTPUT_BYTES_MAX: Final = 64 * 2**20
@@ -127,12 +127,12 @@ class PeerLink(asyncio.Protocol):
 
     # What the owner asks for.
 
-    def send(self, frame: bytes) -> None:
-        """Queue one frame; it leaves with the next `flush`."""
+    def send(self, *buffers: bytes) -> None:
+        """Queue one frame, in one piece or several; it leaves with the next `flush`."""
         if self.closed or self._transport is None:
             return
-        self._out.append(frame)
-        self._out_bytes += len(frame)
+        self._out += buffers
+        self._out_bytes += sum(map(len, buffers))
         if self._out_bytes + self._transport.get_write_buffer_size() > PEER_OUTPUT_BYTES_MAX:
             self.drop(f"it has not taken the {PEER_OUTPUT_BYTES_MAX} bytes before this")
 
@@ -212,7 +212,7 @@ class QuorumChannel:
         self._links: dict[LinkId, PeerLink] = {}
         self._dials: dict[MemberId, asyncio.Task[None]] = {}
         self._next_link = 1
-        self._encoded: tuple[Message, bytes] | None = None
+        self._encoded: tuple[Message, tuple[bytes, ...]] | None = None
 
     async def listen(self) -> None:
         """Accept learners; OSError if the port is taken."""
@@ -243,8 +243,8 @@ class QuorumChannel:
         if link is None:
             return
         if self._encoded is None or self._encoded[0] is not message:
-            self._encoded = (message, encode(message))
-        link.send(self._encoded[1])
+            self._encoded = (message, encode_buffers(message))
+        link.send(*self._encoded[1])
 
     def hang_up(self, link_id: LinkId) -> None:
         """Close a link after what was sent on it."""

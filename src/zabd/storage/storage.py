@@ -159,6 +159,7 @@ class Storage:
             run(self._note_end(), closed)
 
         self._closed = True
+        self._log.defer(deferred=False)
         if self._failed:
             done()
             return
@@ -181,6 +182,19 @@ class Storage:
         self._require_open()
         if not self._failed:
             self._log.append(record, committed, done)
+
+    def write_in_turns(self) -> None:
+        """From now on what is appended waits for `flush`, for a host that works in turns.
+
+        The disk's thread needs the interpreter to begin, and while a turn goes on the two only get
+        into each other's way: half of their lock's system calls go, and all that a turn appends is
+        one write.
+        """
+        self._log.defer(deferred=True)
+
+    def flush(self) -> None:
+        """The turn is over: write what it has appended, behind what is being written."""
+        self._log.flush()
 
     def truncate(self, position: LogPosition, done: Callable[[bool], None]) -> None:
         """Cut the log off after `position`, durably; `done(False)` if it is no point of the log.

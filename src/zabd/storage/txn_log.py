@@ -92,6 +92,7 @@ class TxnLog:
         self._space_checked_ms = 0
         self._stopped = False
         self._paused = False
+        self._deferred = False
         self._records: deque[bytes] = deque()  # gathered; bounded by what zab has outstanding
         self._waiting: deque[tuple[LogPosition, Done]] = deque()  # of what is in flight, then these
         self._in_flight: list[tuple[LogPosition, Done]] = []
@@ -117,7 +118,18 @@ class TxnLog:
             self.committed = Zxid(committed)
         self._records.append(record)
         self._waiting.append((self.end, done))
-        if not self._in_flight and not self._paused:
+        if not self._deferred:
+            self.flush()
+
+    def defer(self, *, deferred: bool) -> None:
+        """Whether writes begin only with `flush`; what is gathered when that ends is written."""
+        self._deferred = deferred
+        if not deferred:
+            self.flush()
+
+    def flush(self) -> None:
+        """Begin to write what has gathered, unless a write is in flight."""
+        if self._records and not self._in_flight and not self._paused:
             self._write_group()
 
     def when_durable(self, zxid: int, done: Done) -> None:
@@ -130,6 +142,7 @@ class TxnLog:
     def pause(self, done: Done) -> None:
         """Write what has gathered, then nothing until `resume`; `done` in between."""
         if self._in_flight or self._records:
+            self.flush()
             self._when_idle.append(lambda: self.pause(done))
             return
         self._paused = True
@@ -138,8 +151,7 @@ class TxnLog:
     def resume(self) -> None:
         """Go on after `pause`."""
         self._paused = False
-        if self._records and not self._in_flight:
-            self._write_group()
+        self.flush()
 
     def stop(self) -> None:
         """Write and acknowledge nothing from here on (S9)."""
@@ -212,8 +224,8 @@ class TxnLog:
         self._note_space(outcome)
         group, self._in_flight = self._in_flight, []
         self._advance(group)
-        if self._records and not self._paused:
-            self._write_group()  # before the callbacks: the disk need not wait for them
+        if not self._deferred:
+            self.flush()  # before the callbacks: the disk need not wait for them
         for _, done in group:
             done()
         self._call_waiters()

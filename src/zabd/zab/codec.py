@@ -24,6 +24,7 @@ CLUSTER_ID_SIZE: Final = 16
 CHUNK_DIGEST_SIZE_MAX: Final = 64
 
 _LENGTH: Final = Struct(">I")
+_BIN32: Final = Struct(">BI")
 _U64_MAX: Final = 2**64 - 1
 _EPOCH_MAX: Final = 2**31 - 1
 _MEMBER_MAX: Final = 2**31 - 1
@@ -160,6 +161,8 @@ _ENCODERS: Final = {
     )
     for number, (kind, kinds) in enumerate(_TYPES)
 }
+_PROPOSE: Final = _ENCODERS[messages.Propose][0]
+_CARRIED: Final = _ENCODERS[messages.Carried][0]
 _DECODERS: Final = tuple((kind, tuple(k.unpack for k in kinds)) for kind, kinds in _TYPES)
 
 
@@ -170,7 +173,31 @@ def encode(message: Message) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def decode(body: bytes) -> Message:
+def encode_buffers(message: Message) -> tuple[bytes, ...]:
+    """`encode` in pieces, to be sent one behind the other.
+
+    What is large in a message, a record or forwarded requests, is a piece of its own and not copied
+    for its frame.
+    """
+    match message:
+        case messages.Propose(first, count, record):
+            fields = (_PROPOSE, int(first), count)
+            return _head(fields, len(record)), record
+        case messages.Carried(payload):
+            return _head((_CARRIED,), len(payload)), payload
+        case _:
+            return (encode(message),)
+
+
+def _head(fields: tuple[int, ...], size_bytes: int) -> bytes:
+    """All of a frame but for the bytes that are its last field."""
+    packed = msgpack.packb(fields)
+    # An array of up to 15 values begins with 0x90 and their number: one more is to come.
+    body = bytes((packed[0] + 1,)) + packed[1:] + _BIN32.pack(0xC6, size_bytes)
+    return _LENGTH.pack(len(body) + size_bytes) + body
+
+
+def decode(body: bytes | memoryview) -> Message:
     """The message in a frame without its length; RemoteProtocolError if there is none in it."""
     try:
         array = msgpack.unpackb(body, use_list=False, max_map_len=0)
@@ -188,16 +215,14 @@ def decode(body: bytes) -> Message:
 class Decoder:
     """Frames out of the bytes of one link, however they were cut."""
 
-    __slots__ = ("_buffer", "_limit")
+    __slots__ = ("_limit", "_needed", "_parts", "pending_bytes")
 
     def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
-        self._buffer = bytearray()
         self._limit = limit
-
-    @property
-    def pending_bytes(self) -> int:
+        self._parts: list[bytes] = []
+        self._needed = _LENGTH.size  # how much has to be here before there is anything to do
+        self.pending_bytes = 0
         """What has come of the frame that is not yet whole."""
-        return len(self._buffer)
 
     def feed(self, chunk: bytes) -> list[Message]:
         """The messages that are whole now.
@@ -205,21 +230,28 @@ class Decoder:
         Keeps only what was received. Raises RemoteProtocolError for a frame that is too long or
         holds no message; the link is then of no more use.
         """
-        buffer = self._buffer
-        buffer += chunk
+        self._parts.append(chunk)
+        self.pending_bytes += len(chunk)
+        return self._take() if self.pending_bytes >= self._needed else []
+
+    def _take(self) -> list[Message]:
+        # A batch comes in many chunks: they are put together once, and read where they lie.
+        buffer = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        view, size, start = memoryview(buffer), len(buffer), 0
         decoded: list[Message] = []
-        start = 0
-        while len(buffer) - start >= _LENGTH.size:
+        self._needed = _LENGTH.size
+        while size - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(buffer, start)
             if length > self._limit:
                 raise RemoteProtocolError(
                     f"a peer announced a frame of {length} bytes, the limit is {self._limit}"
                 )
             end = start + _LENGTH.size + length
-            if end > len(buffer):
+            if end > size:
+                self._needed = end - start
                 break
-            decoded.append(decode(bytes(buffer[start + _LENGTH.size : end])))
+            decoded.append(decode(view[start + _LENGTH.size : end]))
             start = end
-        if start:
-            del buffer[:start]
+        self._parts = [buffer[start:]] if start < size else []
+        self.pending_bytes = size - start
         return decoded

@@ -31,6 +31,7 @@ class History:
     """The history, what is under way to the disk, and the outbox of the step in hand."""
 
     __slots__ = (
+        "appended_ms",
         "appends",
         "committed",
         "delivered",
@@ -53,6 +54,7 @@ class History:
         self.next_id = 1
         self.outbox: list[Effect] = []
         self.now_ms = 0
+        self.appended_ms = 0
 
     @property
     def history_empty(self) -> bool:
@@ -99,6 +101,7 @@ class History:
         self.tail.append(batch)
         append_id = self.new_id()
         self.appends.append(PendingAppend(append_id, batch.position, self.now_ms))
+        self.appended_ms = self.now_ms
         watermark = Zxid(min(self.committed, self.durable.zxid))
         self.outbox.append(Append(append_id, batch.record, watermark))
 

@@ -157,6 +157,11 @@ class Batch(NamedTuple):
         return self.record[HEADER_SIZE:]
 
     @property
+    def payload_view(self) -> memoryview:
+        """The same, and no copy of it."""
+        return memoryview(self.record)[HEADER_SIZE:]
+
+    @property
     def position(self) -> LogPosition:
         """The end of this batch in its history."""
         return LogPosition(self.last, chain_of(self.record))

@@ -206,10 +206,10 @@ class Peer:
         return isinstance(self._role, Leading) and self._role.can_submit
 
     @property
-    def appending_since_ms(self) -> int | None:
-        """When the oldest append that is not durable here was asked for; None if all are."""
-        appends = self._m.appends
-        return appends[0].since_ms if appends else None
+    def undecided_since_ms(self) -> int | None:
+        """When the last batch was proposed, if it is not committed here yet; else None."""
+        m = self._m
+        return m.appended_ms if m.committed < m.tail.last.zxid else None
 
     @property
     def next_zxid(self) -> Zxid:

@@ -125,7 +125,7 @@ def pack_batch(time_ms: int, entries: Sequence[Entry]) -> bytes:
     return packed
 
 
-def unpack_batch(payload: bytes) -> tuple[int, tuple[Entry, ...]]:
+def unpack_batch(payload: bytes | memoryview) -> tuple[int, tuple[Entry, ...]]:
     """The inverse of `pack_batch`: (time_ms, entries). Raises ValueError for other bytes."""
     batch: tuple[int, tuple[Entry, ...]] = msgpack.unpackb(
         payload, use_list=False, unicode_errors=UNICODE_ERRORS
