@@ -32,7 +32,9 @@ from zabd.wire import (
     decode_watch_event,
     encode_connect_response,
     encode_result,
+    exists_reply,
     get_data_reply,
+    pack_stat,
     path_reply,
     reply,
     stat_reply,
@@ -80,15 +82,16 @@ def test_get_data_reply_is_the_general_reply(data: bytes | None, stat: Stat) -> 
     """Null data included."""
     body = encode_result(OpCode.GET_DATA, GetDataResult(data, stat))
 
-    assert get_data_reply(3, 9, data, *stat) == reply(3, 9, 0, body)
+    assert get_data_reply(3, 9, data, pack_stat(stat)) == reply(3, 9, 0, body)
 
 
 @given(strategies.stats)
 def test_stat_reply_is_the_general_reply(stat: Stat) -> None:
-    """For exists, setData and setACL."""
+    """For exists, setData and setACL, the Stat packed before or not."""
     body = encode_result(OpCode.EXISTS, StatResult(stat))
 
     assert stat_reply(3, 9, stat) == reply(3, 9, 0, body)
+    assert exists_reply(3, 9, pack_stat(stat)) == reply(3, 9, 0, body)
 
 
 @given(strategies.paths)

@@ -8,7 +8,7 @@ from tests.znode_tree.world import ALICE, LOCAL, World
 
 from zabd.model.acl import Acl, Identity
 from zabd.model.ops import SetData
-from zabd.znode_tree import Preparer, Txn, ZnodeTree
+from zabd.znode_tree import Preparer, Txn, ZnodeTree, stat_of
 
 
 def short_way(preparer: Preparer, zxid: int, now_ms: int, session_id: int, op: SetData) -> Txn:
@@ -82,3 +82,20 @@ def test_what_was_applied_already_is_left_to_the_long_way() -> None:
     world.create("/a")
     txn = world.prepare(SetData("/a", b"1", -1))
     assert world.tree.apply_set_data(world.tree.zxid, 1, txn) is None
+
+
+@given(histories)
+def test_what_readers_kept_about_a_znode_goes_with_its_next_change(history: History) -> None:
+    """A Stat that was packed for a read must never answer a later one wrongly."""
+    world = World()
+    tree = world.tree
+    for session_id, op in admissible(history):
+        tree.packed_stats.update(
+            (path, repr(stat_of(node)).encode()) for path, node in tree.nodes.items()
+        )
+        world.prepare(op, session_id)
+        for entry in world.waiting:
+            apply_shortly(tree, *entry)
+        world.apply_all()
+        for path, packed in tree.packed_stats.items():
+            assert packed == repr(stat_of(tree.nodes[path])).encode()

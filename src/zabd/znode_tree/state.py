@@ -39,6 +39,7 @@ class TreeState:
         sessions: the timeout in ms of every open session.
         ephemerals: the paths of every session that owns any.
         perishable: the paths of containers and of znodes with a time to live, in order of creation.
+        packed_stats: what readers have put in about a znode that did not change since, by path.
         zxid: the last txn applied; 0 in a fresh tree.
         time_ms: the leader's time in that txn.
         secret: the ensemble's, empty before it is founded.
@@ -54,6 +55,7 @@ class TreeState:
         "data_bytes",
         "ephemerals",
         "nodes",
+        "packed_stats",
         "perishable",
         "quotas",
         "secret",
@@ -73,6 +75,7 @@ class TreeState:
         self.secret = b""
         self.data_bytes = 0
         self.quotas = QuotaTable()
+        self.packed_stats: dict[str, bytes] = {}
         self._acls = AclTable()
         # The digest's sum does not have the latest changes of these paths yet.
         self._changed: dict[str, None] = {}
@@ -118,6 +121,8 @@ class TreeState:
     def _before_change(self, path: str, node: Znode) -> None:
         """Every change of a znode that exists comes through here, before it happens."""
         self._changed[path] = None
+        if self.packed_stats:
+            self.packed_stats.pop(path, None)
         if self._walk is not None:
             self._walk.keep(path, node)
 

@@ -108,6 +108,8 @@ class ZnodeTree(TreeState):
         _, path, data, version = txn
         node = self.nodes[path]
         self._changed[path] = None  # `_before_change` in place: its call is a tenth of all this
+        if self.packed_stats:
+            self.packed_stats.pop(path, None)
         if self._walk is not None:
             self._walk.keep(path, node)
         old = node.data
