@@ -1,7 +1,7 @@
 """What one run is, exactly: enough to have it again on another machine.
 
 A seed alone says it all, as long as nothing is changed. A shrunk run needs more: its shape, how
-many clients take part, and the list of its faults (`decisions`).
+many clients take part, which requests they make, and the list of its faults (`decisions`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,6 +14,7 @@ from zabd.cluster_sim.decisions import Decision, Listed
 from zabd.cluster_sim.mutants import MUTANTS
 from zabd.cluster_sim.shape import Shape
 from zabd.cluster_sim.sweep import LEVELS
+from zabd.cluster_sim.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Plan:
     shape: Shape | None = None
     clients: int | None = None
     decisions: tuple[Decision, ...] | None = None
+    requests: tuple[int, ...] | None = None  # the turns of work that take place (see `work`)
 
     @contextmanager
     def made(self) -> Iterator[CoreLevel]:
@@ -34,6 +36,8 @@ class Plan:
             level = LEVELS[self.level](self.seed, self.shape)
             if self.clients is not None:
                 del clients_of(level)[self.clients :]
+            if self.requests is not None:
+                Work(self.requests).take_over(level, clients_of(level))
             if self.decisions is not None:
                 Listed(self.decisions).take_over(level.nemesis)
             try:
@@ -51,6 +55,7 @@ class Plan:
         told: dict[str, Any] = {"seed": self.seed, "level": self.level, "mutant": self.mutant}
         told["shape"] = None if self.shape is None else _shape_as_object(self.shape)
         told["clients"] = self.clients
+        told["requests"] = None if self.requests is None else list(self.requests)
         told["decisions"] = (
             None if self.decisions is None else [list(each) for each in self.decisions]
         )
@@ -66,6 +71,8 @@ class Plan:
         plan = cls(told["seed"], told["level"], told["mutant"], clients=told["clients"])
         if told["shape"] is not None:
             plan = replace(plan, shape=_shape_from(told["shape"], LEVELS[plan.level](plan.seed)))
+        if told["requests"] is not None:
+            plan = replace(plan, requests=tuple(told["requests"]))
         if told["decisions"] is not None:
             plan = replace(plan, decisions=tuple(Decision.of(each) for each in told["decisions"]))
         return plan

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zabd.cli.commands.sim_files import FILE, keep, replay
+from zabd.cli.commands.sim_files import FILE, keep, replay, shrink
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.core_level import Outcome
@@ -103,6 +103,7 @@ def bug(*, name: str, seeds: int, start: int) -> None:
 
 
 sim.add_command(replay)
+sim.add_command(shrink)
 
 
 class _Report:

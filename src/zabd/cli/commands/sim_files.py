@@ -1,6 +1,7 @@
-"""`zabctl sim` and files: runs that are saved, replayed and drawn."""
+"""`zabctl sim` and files: runs that are saved, replayed, shrunk and drawn."""
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from zabd.cluster_sim.record import Record
     from zabd.cluster_sim.replay import Difference, Saved
+    from zabd.cluster_sim.shrink import Size
 
 FILE: Final = click.Path(dir_okay=False, path_type=Path)
 EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -65,6 +67,57 @@ def replay(*, file: Path, html: Path | None) -> None:
         return
     _tell(difference, saved, came)
     sys.exit(1)
+
+
+@click.command()
+@click.argument("file", type=EXISTING)
+@click.option("--out", type=FILE, help="Where the small run goes; FILE.small.json without it.")
+@click.option("--seconds", default=30.0, show_default=True, help="How long to look for it.")
+@click.option("--html", type=FILE, help="Draw the small run as one page.")
+def shrink(*, file: Path, out: Path | None, seconds: float, html: Path | None) -> None:
+    """Look for the smallest run that breaks the same invariant as a saved one."""
+    from zabd.cluster_sim.replay import carry_out
+    from zabd.cluster_sim.shrink import CannotShrinkError, Shrinker
+
+    saved, begun = read(file), time.monotonic()
+    progress = _Progress(begun)
+    try:
+        shrinker = Shrinker(
+            saved.plan, lambda: time.monotonic() > begun + seconds, tell=progress.tell
+        )
+    except CannotShrinkError as error:
+        raise click.UsageError(f"{file} cannot be shrunk: {error}") from error
+    shrinker.shrink()
+    progress.close()
+    out = out or file.with_suffix(".small.json")
+    small, outcome, record = carry_out(shrinker.plan, picture=html is not None)
+    small.write(out)
+    draw(record, html)
+    click.echo(f"before: {shrinker.begun_with}")
+    click.echo(f"after:  {shrinker.size} ({shrinker.runs} runs tried)")
+    for decision in shrinker.plan.decisions or ():
+        click.echo(f"  {decision}")
+    click.echo(str(outcome.failure))
+    click.echo(f"again: zabctl sim replay {out}")
+
+
+class _Progress:
+    """One line on the terminal that says how small it is by now."""
+
+    def __init__(self, begun: float) -> None:
+        self._begun = begun
+        self._shown = sys.stderr.isatty()
+
+    def tell(self, size: "Size") -> None:
+        """A smaller one was found."""
+        if self._shown:
+            took_s = time.monotonic() - self._begun
+            click.echo(f"\r{took_s:5.1f} s: {size}".ljust(90), nl=False, err=True)
+
+    def close(self) -> None:
+        """It is over."""
+        if self._shown:
+            click.echo(err=True)
 
 
 def _tell(difference: "Difference", saved: "Saved", came: "Saved") -> None:
