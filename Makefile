@@ -15,7 +15,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow runbook check format sim sim-recipes differential compat compat-kazoo compat-clients bench clean
+.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-recipes differential compat compat-kazoo compat-clients bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
@@ -32,7 +32,10 @@ test-slow: $(TOOLS) ## The slow tests: real processes, real timeouts, many kills
 	$(BIN)/pytest -m "slow and not compat" $(ARGS)
 
 runbook: $(TOOLS) ## Run the commands of docs/how-to/dedup-runbook.md as they stand
-	$(BIN)/python -m tests.runbook
+	$(BIN)/python -m tests.runbook docs/how-to/dedup-runbook.md
+
+tutorial: $(TOOLS) ## Run the commands of docs/tutorial.md as they stand
+	$(BIN)/python -m tests.runbook docs/tutorial.md
 
 compat: $(TOOLS) ## Other people's clients on SERVER (zabd, or java for Debian's ZooKeeper)
 	COMPAT_SERVER=$(SERVER) $(BIN)/pytest -m compat -rs -s tests/compat $(ARGS)

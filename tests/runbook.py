@@ -1,6 +1,7 @@
-"""Runs the runbook: each command of its console blocks as it stands, in one shell, in order.
+"""Runs a page: each command of its console blocks as it stands, in one shell, in order.
 
     make runbook
+    make tutorial
 
 Lines behind a command are what it prints, with ``...`` for anything. Commands that need root, and
 programs that this machine lacks, are named loudly and left out. The names zk1 to zk3 come from
@@ -29,8 +30,13 @@ from zabd.cli.reaper import Reaper
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "how-to" / "dedup-runbook.md"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 HOSTS = {"zk1": "127.0.0.1", "zk2": "127.0.0.2", "zk3": "127.0.0.3"}
 PORTS = (2181, 2888, 3888)
+ADDRESSES = {
+    PAGE: [(host, port) for host in HOSTS.values() for port in PORTS],
+    TUTORIAL: [("127.0.0.1", port + more) for port in PORTS for more in range(3)],
+}
 ZOOKEEPER_BIN = Path("/usr/share/zookeeper/bin")  # where Debian puts zkCli.sh
 NOT_FOR_US = ("sudo ", "pip ")
 INSIDE = "RUNBOOK_INSIDE"  # set in the view of its own
@@ -106,25 +112,29 @@ class Shell:
         return chunk or b""
 
 
-def main() -> int:
-    """Run it; 0 if all that can be run here did as the page says."""
+def main(page: Path) -> int:
+    """Run a page; 0 if all that can be run here did as the page says."""
     if INSIDE not in os.environ and (namespaces := _namespaces()):
-        return _run_inside(namespaces)
-    if obstacle := _obstacle():
+        return _run_inside(namespaces, page)
+    if obstacle := _obstacle(page):
         print(f"runbook: NOT RUN: {obstacle}")
         return 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        path = _lay_out(folder)
+        path = _lay_out(folder, page)
         shell = Shell(folder, path)
         try:
-            failures = [step for step in steps(PAGE) if not _try(shell, step, path)]
+            failures = [step for step in steps(page) if not _try(shell, step, path)]
         finally:
             shell.close()
         if failures:
             for log in sorted(folder.glob("*.log")):
                 print(f"--- {log.name}\n{log.read_text('utf-8', 'replace')[-1500:]}")
-    print(f"runbook: {len(failures)} failed" if failures else "runbook: passed")
+    print(
+        f"runbook: {len(failures)} of {page.name} failed"
+        if failures
+        else f"runbook: {page.name} passed"
+    )
     return 1 if failures else 0
 
 
@@ -148,33 +158,32 @@ def _try(shell: Shell, step: Step, path: str) -> bool:
     return ok
 
 
-def _lay_out(folder: Path) -> str:
+def _lay_out(folder: Path, page: Path) -> str:
     """The page's files, the examples, and the programs' path."""
-    for name, text in files_of(PAGE).items():
+    for name, text in files_of(page).items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "examples").symlink_to(ROOT / "examples")
     tools = folder / "tools"
     tools.mkdir()
     path = [str(tools), str(Path(sys.executable).parent), os.environ["PATH"], str(ZOOKEEPER_BIN)]
-    if shutil.which("nc") is None:
+    if shutil.which("nc") is None and page == PAGE:
         print("runbook: there is no nc on this machine; a stand-in of ten lines takes its place")
         (tools / "nc").write_text(NETCAT.format(python=sys.executable), encoding="utf-8")
         (tools / "nc").chmod(0o755)
     return os.pathsep.join(path)
 
 
-def _obstacle() -> str | None:
-    if not _names_resolve():
+def _obstacle(page: Path) -> str | None:
+    if page == PAGE and not _names_resolve():
         lines = "".join(f"{address} {name}\n" for name, address in HOSTS.items())
         return f"zk1, zk2 and zk3 do not resolve; as root, add to /etc/hosts:\n{lines}"
-    for host in HOSTS.values():
-        for port in PORTS:
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind((host, port))
-                except OSError as error:
-                    return f"{host}:{port} cannot be listened on: {error.strerror}"
+    for host, port in ADDRESSES[page]:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                return f"{host}:{port} cannot be listened on: {error.strerror}"
     return None
 
 
@@ -198,14 +207,14 @@ def _namespaces() -> list[str] | None:
     return command
 
 
-def _run_inside(namespaces: list[str]) -> int:
+def _run_inside(namespaces: list[str], page: Path) -> int:
     """Again, where the names are there and `pgrep` sees nobody else's processes."""
     print("runbook: zk1, zk2, zk3 and all processes are seen by this run only")
     with tempfile.NamedTemporaryFile("w", suffix="-hosts") as hosts:
         hosts.write("".join(f"{address} {name}\n" for name, address in HOSTS.items()))
         hosts.write(Path("/etc/hosts").read_text("utf-8"))
         hosts.flush()
-        again = shlex.join([sys.executable, "-m", "tests.runbook"])
+        again = shlex.join([sys.executable, "-m", "tests.runbook", str(page)])
         script = f"mount --bind {shlex.quote(hosts.name)} /etc/hosts && {again}"
         done = subprocess.run(
             [*namespaces, "sh", "-c", script],
@@ -217,4 +226,4 @@ def _run_inside(namespaces: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1]).resolve()))
