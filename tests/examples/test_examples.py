@@ -208,3 +208,48 @@ def test_two_workers_handle_a_request_once(zab_server: ZabEnsemble, effects: Pat
     assert sorted(output.split()[1] for output in outputs) == ["replayed=False", "replayed=True"]
     assert max(acquired) == 1
     assert len(effects.read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_a_topic_has_one_primary_or_none_while_it_is_off(zab_server: ZabEnsemble) -> None:
+    """The switch stops it for everybody; a backup takes over from a process that is gone."""
+    topics = example("topic_primary")
+    leading: list[str] = []
+
+    def primary_of(name: str) -> Callable[[str, object], Awaitable[None]]:
+        async def primary(_topic: str, _term: object) -> None:
+            leading.append(name)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                leading.remove(name)
+
+        return primary
+
+    async def led_by(*names: str) -> None:
+        async def is_so() -> bool:
+            assert len(leading) <= 1
+            return leading in [[name] for name in names] or (not names and not leading)
+
+        await until(is_so)
+
+    async def claim() -> None:
+        async with connect(zab_server.hosts) as n1, connect(zab_server.hosts) as n2:
+            parts = [
+                asyncio.create_task(topics.take_part(zk, name, "orders", primary_of(name)))
+                for name, zk in (("n1", n1), ("n2", n2))
+            ]
+            await led_by("n1", "n2")
+            await topics.switch(n1, "orders", on=False)
+            await led_by()
+            await topics.switch(n1, "orders", on=True)
+            await led_by("n1", "n2")
+
+            first, other = (0, "n2") if leading == ["n1"] else (1, "n1")
+            for part in (parts[first], parts[1 - first]):
+                part.cancel()
+                with suppress(asyncio.CancelledError):
+                    await part
+                if part is parts[first]:
+                    await led_by(other)
+
+    run(claim)
