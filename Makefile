@@ -49,7 +49,7 @@ compat-clients: $(TOOLS) ## All but kazoo's suite on SERVER
 check: $(TOOLS) ## Format, lint, types and import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --strict src
+	$(BIN)/mypy --strict src tests/typing
 	$(BIN)/lint-imports
 
 format: $(TOOLS) ## Rewrite the sources the way `check` wants them

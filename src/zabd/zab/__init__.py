@@ -4,6 +4,7 @@ A `Peer` takes events and the time, and returns effects. Messages are in `zabd.z
 in `zabd.zab.events`, effects in `zabd.zab.effects`, and the bytes of messages in `zabd.zab.codec`.
 """
 
+from zabd.zab import effects, events, messages
 from zabd.zab.config import EnsembleConfig, RecoveredState
 from zabd.zab.effects import Effect, Phase
 from zabd.zab.events import Event
@@ -26,4 +27,7 @@ __all__ = [
     "Phase",
     "RecoveredState",
     "Standing",
+    "effects",
+    "events",
+    "messages",
 ]

@@ -14,6 +14,26 @@ from zabd.model.zxid import Zxid
 from zabd.zab.log import Batch, LogPosition
 from zabd.zab.messages import Message, Notification, PeerState
 
+__all__ = [
+    "Append",
+    "Became",
+    "Confirmed",
+    "Deliver",
+    "Dial",
+    "Effect",
+    "FindRecord",
+    "Hangup",
+    "InstallSnapshot",
+    "Notify",
+    "PersistEpochs",
+    "Phase",
+    "Send",
+    "Stop",
+    "StreamRecords",
+    "StreamSnapshot",
+    "Truncate",
+]
+
 
 class Phase(IntEnum):
     """How far a peer has come with its leader, or as one; the paper's phases 0 to 3."""

@@ -13,6 +13,29 @@ from zabd.model.ids import LinkId, MemberId
 from zabd.zab.log import LogPosition
 from zabd.zab.messages import Message, Notification
 
+__all__ = [
+    "Abdicate",
+    "Confirm",
+    "DialFailed",
+    "Dialled",
+    "Disconnected",
+    "Elapsed",
+    "Elected",
+    "EpochsPersisted",
+    "Event",
+    "Notified",
+    "Persisted",
+    "Received",
+    "RecordFound",
+    "RecordsStreamed",
+    "SnapshotInstalled",
+    "SnapshotStreamed",
+    "Start",
+    "StreamFailed",
+    "Submit",
+    "Truncated",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Start:

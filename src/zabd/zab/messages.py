@@ -15,6 +15,32 @@ from zabd.model.ids import Epoch, MemberId
 from zabd.model.zxid import Zxid
 from zabd.zab.log import LogPosition
 
+__all__ = [
+    "FORMAT",
+    "Ack",
+    "AckEpoch",
+    "AckNewLeader",
+    "Aligned",
+    "Carried",
+    "Commit",
+    "Diff",
+    "FollowerInfo",
+    "LeaderInfo",
+    "Message",
+    "NewLeader",
+    "Notification",
+    "PeerState",
+    "Ping",
+    "Pong",
+    "Propose",
+    "Snap",
+    "SnapshotChunk",
+    "Standing",
+    "Trunc",
+    "TruncRefused",
+    "UpToDate",
+]
+
 FORMAT: Final = 1
 """The version of this conversation; a peer that speaks another one is refused."""
 

@@ -1,5 +1,6 @@
 """The replicated state: the tree of znodes, its sessions and its watches, without I/O."""
 
+from zabd.znode_tree import txns
 from zabd.znode_tree.loader import TreeLoader
 from zabd.znode_tree.permissions import (
     allowed,
@@ -34,6 +35,7 @@ __all__ = [
     "expand_acl",
     "pack_batch",
     "stat_of",
+    "txns",
     "unpack_batch",
     "user_of",
     "visible_acl",

@@ -24,6 +24,39 @@ import msgpack
 
 from zabd.model.acl import OPEN_ACL_UNSAFE, Acl
 
+__all__ = [
+    "CHECK",
+    "CLOSE_SESSION",
+    "CONTAINER_DELETE",
+    "CREATE",
+    "CREATE_SESSION",
+    "DELETE",
+    "ERROR",
+    "FOUND",
+    "MULTI",
+    "MULTI_FAILED",
+    "SET_ACL",
+    "SET_DATA",
+    "Entry",
+    "Txn",
+    "check",
+    "close_session",
+    "container_delete",
+    "create",
+    "create_session",
+    "delete",
+    "error",
+    "found",
+    "multi",
+    "multi_failed",
+    "pack_acl",
+    "pack_batch",
+    "set_acl",
+    "set_data",
+    "unpack_acl",
+    "unpack_batch",
+]
+
 Txn: TypeAlias = tuple[Any, ...]
 """`(kind, *fields)`; the constructors of this module name the fields."""
 
