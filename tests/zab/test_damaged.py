@@ -74,10 +74,10 @@ def test_it_is_whole_with_the_epochs_of_the_leader_that_invited_it() -> None:
     receive(peer, msg.Diff(GENESIS))
     assert peer.standing is Standing.DAMAGED
 
-    [saving] = receive(peer, msg.NewLeader(5, CLUSTER, GENESIS))
-    assert saving == fx.PersistEpochs(saving.request_id, 5, 5, CLUSTER, repaired=True)  # type: ignore[union-attr]
+    [persisting] = receive(peer, msg.NewLeader(5, CLUSTER, GENESIS))
+    assert persisting == fx.PersistEpochs(persisting.request_id, 5, 5, CLUSTER, repaired=True)  # type: ignore[union-attr]
     assert peer.standing is Standing.DAMAGED
-    peer.step(ev.EpochsPersisted(saving.request_id), 2)  # type: ignore[union-attr]
+    peer.step(ev.EpochsPersisted(persisting.request_id), 2)  # type: ignore[union-attr]
 
     assert peer.standing is Standing.VOTER
 
@@ -107,8 +107,8 @@ def test_what_it_has_left_is_not_touched_before_its_leader_is_established() -> N
     for link, member, standing in ((11, 1, Standing.VOTER), (12, 2, Standing.DAMAGED)):
         info = msg.FollowerInfo(FORMAT, CLUSTER, member, False, 4, GENESIS, standing)
         effects = receive(leader, info, link)
-        for saving in (one for one in effects if isinstance(one, fx.PersistEpochs)):
-            leader.step(ev.EpochsPersisted(saving.request_id), 1)
+        for persisting in (one for one in effects if isinstance(one, fx.PersistEpochs)):
+            leader.step(ev.EpochsPersisted(persisting.request_id), 1)
     assert not any(
         isinstance(one, fx.PersistEpochs) for one in receive(leader, msg.AckEpoch(4, GENESIS), 12)
     )

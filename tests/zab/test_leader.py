@@ -30,8 +30,8 @@ def info(member: int, position: LogPosition = GENESIS, accepted: int = 4) -> msg
 
 def saved(peer: Peer) -> list[fx.Effect]:
     """The epochs on their way to the disk are there."""
-    assert peer._m.saving is not None
-    return peer.step(ev.EpochsPersisted(peer._m.saving.request_id), 1)
+    assert peer._m.persisting is not None
+    return peer.step(ev.EpochsPersisted(peer._m.persisting.request_id), 1)
 
 
 def sent(effects: list[fx.Effect], link: int) -> list[msg.Message]:

@@ -141,8 +141,8 @@ def in_step(peer: Peer) -> Peer:
 def acked(peer: Peer) -> Peer:
     """A learner that has acknowledged the leader."""
     invited(peer)
-    assert peer._m.saving is not None
-    peer.step(ev.EpochsPersisted(peer._m.saving.request_id), 1)
+    assert peer._m.persisting is not None
+    peer.step(ev.EpochsPersisted(peer._m.persisting.request_id), 1)
     return peer
 
 
@@ -230,9 +230,9 @@ def test_proposals_between_new_leader_and_up_to_date_are_kept() -> None:
     [append] = receive(peer, NEXT)
     assert isinstance(append, fx.Append)
     assert peer.step(ev.Persisted(append.append_id), 1) == []
-    assert peer._m.saving is not None
+    assert peer._m.persisting is not None
 
-    acknowledged = peer.step(ev.EpochsPersisted(peer._m.saving.request_id), 1)
+    acknowledged = peer.step(ev.EpochsPersisted(peer._m.persisting.request_id), 1)
     assert acknowledged == [fx.Send(LEADER_LINK, msg.AckNewLeader(5, Zxid.of(5, 1)))]
     delivered = receive(peer, msg.UpToDate(Zxid.of(5, 1)))
 

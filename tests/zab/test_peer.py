@@ -46,9 +46,9 @@ def promised(recovered: RecoveredState | None = None) -> Peer:
     peer = make(recovered)
     peer.step(ev.Elected(3), 0)
     peer.step(ev.Dialled(LEADER_LINK, 3), 0)
-    [saving] = receive(peer, msg.LeaderInfo(5))
-    assert isinstance(saving, fx.PersistEpochs)
-    effects = peer.step(ev.EpochsPersisted(saving.request_id), 1)
+    [persisting] = receive(peer, msg.LeaderInfo(5))
+    assert isinstance(persisting, fx.PersistEpochs)
+    effects = peer.step(ev.EpochsPersisted(persisting.request_id), 1)
     assert isinstance(effects[0], fx.Send)
     assert isinstance(effects[0].message, msg.AckEpoch)
     return peer
@@ -58,9 +58,9 @@ def following() -> Peer:
     """A follower of 3 in broadcast of epoch 5, with an empty history."""
     peer = promised()
     receive(peer, msg.Diff(GENESIS))
-    [saving] = receive(peer, msg.NewLeader(5, CLUSTER, GENESIS))
-    assert isinstance(saving, fx.PersistEpochs)
-    peer.step(ev.EpochsPersisted(saving.request_id), 1)
+    [persisting] = receive(peer, msg.NewLeader(5, CLUSTER, GENESIS))
+    assert isinstance(persisting, fx.PersistEpochs)
+    peer.step(ev.EpochsPersisted(persisting.request_id), 1)
     receive(peer, msg.UpToDate(ZXID_ZERO))
     assert peer.serving
     return peer
@@ -70,7 +70,7 @@ def standalone() -> Peer:
     """An ensemble of one, serving."""
     peer = make(voters=(1,))
     for _ in range(2):
-        peer.step(ev.EpochsPersisted(peer._m.saving.request_id), 1)  # type: ignore[union-attr]
+        peer.step(ev.EpochsPersisted(peer._m.persisting.request_id), 1)  # type: ignore[union-attr]
     assert peer.can_submit
     return peer
 
@@ -137,9 +137,9 @@ def test_a_promise_leaves_only_when_it_is_durable() -> None:
     assert isinstance(dialled, fx.Send)
     assert isinstance(dialled.message, msg.FollowerInfo)
 
-    [saving] = receive(peer, msg.LeaderInfo(5))
+    [persisting] = receive(peer, msg.LeaderInfo(5))
 
-    assert saving == fx.PersistEpochs(saving.request_id, 5, 4, CLUSTER)  # type: ignore[union-attr]
+    assert persisting == fx.PersistEpochs(persisting.request_id, 5, 4, CLUSTER)  # type: ignore[union-attr]
 
 
 def test_an_epoch_accepted_before_is_answered_without_the_disk() -> None:
@@ -172,9 +172,9 @@ def test_new_leader_is_acknowledged_after_history_and_epoch_in_this_order() -> N
     assert isinstance(append, fx.Append)
 
     assert receive(peer, msg.NewLeader(5, CLUSTER, one.position)) == []
-    [saving] = peer.step(ev.Persisted(append.append_id), 1)
-    assert saving == fx.PersistEpochs(saving.request_id, 5, 5, CLUSTER)  # type: ignore[union-attr]
-    acked = peer.step(ev.EpochsPersisted(saving.request_id), 1)  # type: ignore[union-attr]
+    [persisting] = peer.step(ev.Persisted(append.append_id), 1)
+    assert persisting == fx.PersistEpochs(persisting.request_id, 5, 5, CLUSTER)  # type: ignore[union-attr]
+    acked = peer.step(ev.EpochsPersisted(persisting.request_id), 1)  # type: ignore[union-attr]
 
     assert acked == [fx.Send(LEADER_LINK, msg.AckNewLeader(5, one.last))]
 
@@ -265,9 +265,9 @@ def test_an_epoch_leaves_the_leader_only_when_it_has_promised_it_itself() -> Non
     leader.step(ev.Elected(1), 0)
     info = msg.FollowerInfo(FORMAT, CLUSTER, 2, False, 4, GENESIS, Standing.VOTER)
 
-    [saving] = receive(leader, info, link=1)
-    assert saving == fx.PersistEpochs(saving.request_id, 5, 4, CLUSTER)  # type: ignore[union-attr]
-    named = leader.step(ev.EpochsPersisted(saving.request_id), 1)  # type: ignore[union-attr]
+    [persisting] = receive(leader, info, link=1)
+    assert persisting == fx.PersistEpochs(persisting.request_id, 5, 4, CLUSTER)  # type: ignore[union-attr]
+    named = leader.step(ev.EpochsPersisted(persisting.request_id), 1)  # type: ignore[union-attr]
 
     assert named == [fx.Send(1, msg.LeaderInfo(5))]
 

@@ -100,7 +100,7 @@ def promise_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 
     def receive(self: discovery.LearnerDiscovery, message: Message) -> None:
         honest(self, message)
-        if self._m.saving:
+        if self._m.persisting:
             self._m.send(self._link, AckEpoch(self._m.current_epoch, self._m.tail.last))
 
     patch.setattr(discovery.LearnerDiscovery, "receive", receive)
@@ -126,8 +126,10 @@ def epoch_before_history(patch: pytest.MonkeyPatch) -> None:
 
     def persisted(self: synchronisation.LearnerSynchronisation) -> None:
         m = self._m
-        if self._invited is not None and not self._acked and not m.saving:
-            m.save_epochs(max(m.accepted_epoch, self.epoch), self.epoch, self._invited.cluster_id)
+        if self._invited is not None and not self._acked and not m.persisting:
+            m.persist_epochs(
+                max(m.accepted_epoch, self.epoch), self.epoch, self._invited.cluster_id
+            )
 
     patch.setattr(synchronisation.LearnerSynchronisation, "persisted", persisted)
 
@@ -145,7 +147,7 @@ def choose_an_epoch_that_is_not_new(patch: pytest.MonkeyPatch) -> None:
         counted = [learner.member for learner in learners.values() if learner.counts]
         if self._m.quorum.contains([*counted, self._m.me]):
             self.epoch = max(1, self._m.accepted_epoch)
-            self._m.save_epochs(self.epoch, self._m.current_epoch, self._m.cluster_id)
+            self._m.persist_epochs(self.epoch, self._m.current_epoch, self._m.cluster_id)
 
     patch.setattr(discovery.LeaderDiscovery, "promise", promise)
     patch.setattr(discovery.LeaderDiscovery, "_choose", choose)

@@ -1,7 +1,7 @@
 """The core level: a whole ensemble of bare peers and real storages, without asyncio.
 
 A run has two phases (TigerBeetle's): first faults of the kinds that the seed chose, while safety is
-checked at every step; then the faults stop, a majority is made whole, and it has to commit
+checked at every step; then the faults stop, a quorum is made whole, and it has to commit
 something within a bound and to agree.
 
 One seed gives one run: everything is drawn from the schedule's streams, and nothing else moves it.
@@ -157,7 +157,7 @@ class CoreLevel:
     # --- liveness --------------------------------------------------------------------------------
 
     def _require_progress(self) -> None:
-        """Mend everything, start a majority (and whoever chance adds), and demand a commit."""
+        """Mend everything, start a quorum (and whoever chance adds), and demand a commit."""
         self.nemesis.stop()
         self._faulty = False
         rng = self.schedule.stream("core")
@@ -186,7 +186,7 @@ class CoreLevel:
     def _draw_core(self, rng: Random) -> list[MemberId]:
         """A quorum that must be able to go on: blank members do not vote once there is a cluster.
 
-        While a founding is under way, every voter is needed (PRODUCT section 3).
+        While a founding is under way, every voter is needed (decision 6).
         """
         settled = [member for member in self.voters if self.members[member].remembers]
         if len(settled) < self.checker.quorum.size:

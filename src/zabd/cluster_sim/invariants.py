@@ -58,7 +58,7 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
     "W2": ("WatchOrder", "the events of a client come in the order of the changes"),
     "W3": ("OneShot", "a watch fires once, and only what was armed fires"),
     "W4": ("NoSpurious", "an event corresponds to a change of that path"),
-    "L1": ("Progress", "once faults stop, a majority commits within the bound"),
+    "L1": ("Progress", "once faults stop, a quorum commits within the bound"),
     "L2": ("Completion", "each operation of a connected client is answered"),
     "L5": ("ElectionsEnd", "elections and retries do not go on for ever"),
     "L3": ("Convergence", "once faults stop, all reach the same position"),

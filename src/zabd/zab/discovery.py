@@ -38,7 +38,7 @@ class LearnerDiscovery:
     @property
     def promised(self) -> Epoch | None:
         """The epoch in which the leader may go on with us."""
-        return self._epoch if self._m.saving is None else None
+        return self._epoch if self._m.persisting is None else None
 
     def introduce(self) -> None:
         """Say who we are and what we accepted; nothing is on its way to the disk (E2)."""
@@ -74,7 +74,7 @@ class LearnerDiscovery:
             return
         self._epoch = epoch
         if epoch > m.accepted_epoch:
-            m.save_epochs(epoch, m.current_epoch, m.cluster_id)
+            m.persist_epochs(epoch, m.current_epoch, m.cluster_id)
         else:
             self.promise()
 
@@ -142,7 +142,7 @@ class LeaderDiscovery:
         accepted = [one.accepted_epoch for one in learners.values() if not one.observer]
         self.epoch = max(m.accepted_epoch, *accepted, 0) + 1
         m.trace("epoch", {"epoch": self.epoch, "of": sorted([m.me, *counted])})
-        m.save_epochs(self.epoch, m.current_epoch, m.cluster_id)
+        m.persist_epochs(self.epoch, m.current_epoch, m.cluster_id)
 
     def begin(self, learners: dict[LinkId, Learner]) -> None:
         """The ensemble may be so small that nobody has to be waited for."""

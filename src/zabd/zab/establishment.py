@@ -56,7 +56,7 @@ class Establishment:
 
     def begin(self) -> None:
         """What the epoch stands for is our present history, which is durable: so is it, next."""
-        self._m.save_epochs(self._epoch, self._epoch, self._cluster_id())
+        self._m.persist_epochs(self._epoch, self._epoch, self._cluster_id())
         for learner in self._learners:
             if learner.stage is Stage.PROMISED:
                 self._alignment.begin(learner, established=False)

@@ -156,7 +156,7 @@ class Following:
             case LearnerDiscovery() as phase:
                 phase.promise()
             case LearnerSynchronisation() as phase:
-                phase.epochs_saved()
+                phase.epochs_persisted()
             case _:
                 raise AssertionError("nobody asked for epochs")
         self._go_on()

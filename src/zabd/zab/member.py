@@ -70,7 +70,7 @@ class Member(History):
         "quorum",
         "rng",
         "round",
-        "saving",
+        "persisting",
         "trace",
         "transition",
     )
@@ -88,7 +88,7 @@ class Member(History):
         self.cluster_id = recovered.cluster_id
         self.damaged = recovered.damaged
         assert self.current_epoch <= self.accepted_epoch, "I3"
-        self.saving: PersistEpochs | None = None
+        self.persisting: PersistEpochs | None = None
         self.round = 0
         self.failures = 0  # attempts in a row that never came to serve
         self.transition: Transition | None = None
@@ -113,7 +113,7 @@ class Member(History):
     @property
     def quiet(self) -> bool:
         """Whether the disk has answered everything, so that memory is what a restart would load."""
-        return not (self.appends or self.saving or self.truncating or self.installing)
+        return not (self.appends or self.persisting or self.truncating or self.installing)
 
     def notification(
         self, leader: MemberId | None, zxid: Zxid, epoch: Epoch, state: PeerState
@@ -174,7 +174,7 @@ class Member(History):
 
     # --- the disk -------------------------------------------------------------------------------
 
-    def save_epochs(
+    def persist_epochs(
         self,
         accepted: Epoch,
         current: Epoch,
@@ -183,22 +183,22 @@ class Member(History):
         repaired: bool = False,
     ) -> None:
         """Ask for the promise to be made durable; it is ours only when it is."""
-        assert self.saving is None, "one promise at a time"
+        assert self.persisting is None, "one promise at a time"
         assert accepted >= self.accepted_epoch, "I3"
         assert self.current_epoch <= current <= accepted, "I3"
-        self.saving = PersistEpochs(self.new_id(), accepted, current, cluster_id, repaired)
-        self.outbox.append(self.saving)
+        self.persisting = PersistEpochs(self.new_id(), accepted, current, cluster_id, repaired)
+        self.outbox.append(self.persisting)
 
-    def epochs_saved(self, request_id: int) -> None:
+    def epochs_persisted(self, request_id: int) -> None:
         """The promise asked for is durable."""
-        saved = self.saving
-        if saved is None or saved.request_id != request_id:
+        asked = self.persisting
+        if asked is None or asked.request_id != request_id:
             raise LocalProtocolError(f"no epochs were being persisted by request {request_id}")
-        self.saving = None
-        self.accepted_epoch = saved.accepted
-        self.current_epoch = saved.current
-        self.cluster_id = saved.cluster_id
-        if saved.repaired:
+        self.persisting = None
+        self.accepted_epoch = asked.accepted
+        self.current_epoch = asked.current
+        self.cluster_id = asked.cluster_id
+        if asked.repaired:
             self.damaged = False
 
     def stalled_at_ms(self) -> int | None:
@@ -215,7 +215,8 @@ class Member(History):
             self.cluster_id,
             self.damaged,
             self.history_key(),
-            self.saving and (self.saving.accepted, self.saving.current, self.saving.cluster_id),
+            self.persisting
+            and (self.persisting.accepted, self.persisting.current, self.persisting.cluster_id),
             self.round,
             self.became,
         )

@@ -110,7 +110,7 @@ class Peer:
             case Persisted(append_id):
                 m.persisted(append_id)
             case EpochsPersisted(request_id):
-                m.epochs_saved(request_id)
+                m.epochs_persisted(request_id)
             case Truncated(request_id, done):
                 m.truncated(request_id, done=done)
             case SnapshotInstalled(link, position):

@@ -179,13 +179,13 @@ class LearnerSynchronisation:
             if not m.config.observer:
                 m.send(self._link, Ack(m.durable.zxid))
             return
-        if invited is None or m.saving or m.durable.zxid < invited.position.zxid:
+        if invited is None or m.persisting or m.durable.zxid < invited.position.zxid:
             return
         accepted = max(m.accepted_epoch, self.epoch)
         # Only an established leader invites a damaged member, and now it has all of that history.
-        m.save_epochs(accepted, self.epoch, invited.cluster_id, repaired=m.damaged)
+        m.persist_epochs(accepted, self.epoch, invited.cluster_id, repaired=m.damaged)
 
-    def epochs_saved(self) -> None:
+    def epochs_persisted(self) -> None:
         """History and epoch are durable, so we may say so; later acknowledgements come after."""
         m = self._m
         assert self._invited is not None
