@@ -112,7 +112,7 @@ def test_a_saved_failure_is_shrunk(tmp_path: Path) -> None:
     page = tmp_path / "small.html"
     result = run("shrink", str(saved), "--html", str(page), "--seconds", "5")
     assert result.exit_code == 0
-    assert "after:  1 members, 0 faults, 1 requests" in result.output
+    assert "after:  1 member, 0 faults, 1 request," in result.output
     assert "D2 DurableSelfAck" in page.read_text()
     again = run("replay", str(tmp_path / "run.small.json"))
     assert "the same trace" in again.output

@@ -1,9 +1,17 @@
 """A record shows what happened, and recording changes nothing of it."""
 
+import asyncio
+import json
+import re
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from zabd.client import connect
+from zabd.client.recipes.lock import Lock
+from zabd.cluster_sim import Scenario, simulate
 from zabd.cluster_sim.plan import Plan
 from zabd.cluster_sim.record import NOBODY, Record
 from zabd.cluster_sim.replay import carry_out
@@ -84,3 +92,48 @@ def test_a_broken_invariant_is_the_last_event_and_has_a_cause() -> None:
     told = record.as_object()
     assert told["failure"]["id"] == "D2"
     assert len(told["at"]) == len(told["kind"]) == len(record.events)
+
+
+def drawn_record(page: Path) -> Any:  # noqa: ANN401 - JSON
+    """The record in a page."""
+    found = re.search(r'id="record">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_an_experiment_is_drawn_with_its_programs(tmp_path: Path) -> None:
+    """Each process has a lane, with its requests, its session and the lock it holds."""
+
+    async def experiment(scenario: Scenario) -> None:
+        async def program() -> None:
+            async with connect(scenario.hosts) as client, Lock(client, "/locks/one"):
+                await client.create("/a", b"")
+
+        await scenario.spawn("worker", program).result()
+
+    simulate(experiment, seed=7, html=tmp_path / "run.html")
+    told = drawn_record(tmp_path / "run.html")
+    lane = told["lanes"].index("worker")
+    labels = {
+        what for where, what in zip(told["lane"], told["label"], strict=True) if where == lane
+    }
+    assert "create /a" in labels
+    assert any(label.startswith("holds /locks/one, token ") for label in labels)
+    assert {span[3].partition(" ")[0] for span in told["spans"] if span[0] == lane} == {
+        "session",
+        "lock",
+    }
+    assert told["failure"] is None
+
+
+def test_an_experiment_that_fails_is_drawn_too(tmp_path: Path) -> None:
+    """The page says what it raised."""
+
+    async def experiment(scenario: Scenario) -> None:
+        await asyncio.sleep(1)
+        raise AssertionError("two of them had the lock")
+
+    with pytest.raises(AssertionError):
+        simulate(experiment, seed=7, html=tmp_path / "run.html")
+    told = drawn_record(tmp_path / "run.html")
+    assert told["failure"]["detail"] == "two of them had the lock"

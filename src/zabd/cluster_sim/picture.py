@@ -5,10 +5,15 @@ nothing from anywhere, and its content policy would not let it.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
+from os import PathLike
 from pathlib import Path
 
+from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.record import Record
+from zabd.cluster_sim.recording import recording
 
 
 def page(record: Record) -> str:
@@ -25,6 +30,27 @@ def page(record: Record) -> str:
 def draw(record: Record, file: Path) -> None:
     """Write the page to `file`."""
     file.write_text(page(record), encoding="utf-8")
+
+
+@contextmanager
+def drawing(level: CoreLevel, file: str | PathLike[str]) -> Iterator[Record]:
+    """Record an experiment while this is open, and write its page when it ends, however it ends."""
+    try:
+        with recording(level) as record:
+            yield record
+    except Exception as error:
+        record.fail(error)
+        raise
+    finally:
+        record.run = {
+            "seed": level.schedule.seed,
+            "level": level.name,
+            "mutant": None,
+            "events": level.trace.recorded,
+            "virtual_ms": level.schedule.now_ms,
+            "faults": level.nemesis.happened,
+        }
+        draw(record, Path(file))
 
 
 def _part(name: str) -> str:

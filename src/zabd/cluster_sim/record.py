@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from zabd.cluster_sim.core_level import Outcome
+from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.plan import Plan
 
 NOBODY: Final = -1
@@ -51,19 +52,35 @@ class Record:
     spans: list[Span] = field(default_factory=list)
     # (event, lane, what has changed of that member by the end of that event)
     states: list[tuple[int, int, dict[str, Any]]] = field(default_factory=list)
-    plan: Plan | None = None
-    outcome: Outcome | None = None
+    run: dict[str, Any] = field(default_factory=dict)  # which one it is, and its figures
+    failure: dict[str, str] | None = None
 
     def close(self, plan: Plan, outcome: Outcome) -> None:
         """The run is over."""
-        self.plan, self.outcome = plan, outcome
+        self.run = {
+            "seed": plan.seed,
+            "level": plan.level,
+            "mutant": plan.mutant,
+            "digest": outcome.digest,
+            "events": outcome.events,
+            "virtual_ms": outcome.virtual_ms,
+            "faults": outcome.faults,
+            "shape": outcome.shape,
+        }
+        if outcome.failure is not None:
+            self.fail(outcome.failure)
+
+    def fail(self, error: BaseException) -> None:
+        """The run ended by this: a check that did not hold, or an experiment that raised."""
+        if isinstance(error, InvariantError):
+            told = {"id": error.id, "name": error.name, "rule": error.rule, "detail": error.detail}
+        else:
+            rule = "the experiment raised it"
+            told = {"id": "", "name": type(error).__name__, "rule": rule, "detail": str(error)}
+        self.failure = told
 
     def as_object(self) -> dict[str, Any]:
         """Columns rather than rows: a third of the size, and what the page draws from."""
-        outcome, plan = self.outcome, self.plan
-        assert outcome is not None, "a record is closed before it is shown"
-        assert plan is not None, "a record is closed before it is shown"
-        failure = outcome.failure
         return {
             "lanes": self.lanes,
             "laneKinds": self.kinds,
@@ -75,22 +92,6 @@ class Record:
             "sent": [event.sent_us for event in self.events],
             "spans": [list(span) for span in self.spans],
             "states": [list(state) for state in self.states],
-            "run": {
-                "seed": plan.seed,
-                "level": plan.level,
-                "mutant": plan.mutant,
-                "digest": outcome.digest,
-                "events": outcome.events,
-                "virtual_ms": outcome.virtual_ms,
-                "faults": outcome.faults,
-                "shape": outcome.shape,
-            },
-            "failure": None
-            if failure is None
-            else {
-                "id": failure.id,
-                "name": failure.name,
-                "rule": failure.rule,
-                "detail": failure.detail,
-            },
+            "run": self.run,
+            "failure": self.failure,
         }

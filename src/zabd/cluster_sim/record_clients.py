@@ -200,8 +200,9 @@ def _watch_locks(recorder: Recorder, wrapping: Wrapping) -> None:
             acquired(self)
             lane, kind = _own_lane(recorder), f"lock {self.path}"
             parent = self.path.rpartition("/")[0]
-            recorder.add(lane, "lock", f"holds {parent}, token {self.token}")
-            recorder.begin_span(lane, kind, f"holds {parent}, token {self.token}")
+            label = f"holds {parent}, token {Zxid(self.token)!r}"
+            recorder.add(lane, "lock", label)
+            recorder.begin_span(lane, kind, label)
             self.when_ended(lambda: recorder.end_span(lane, kind))
 
         return noted
@@ -210,7 +211,7 @@ def _watch_locks(recorder: Recorder, wrapping: Wrapping) -> None:
         def noted(self: Resource, token: int) -> bool:
             accepted = bool(write(self, token))
             word = "accepts" if accepted else "refuses"
-            recorder.add(_own_lane(recorder), "fence", f"the resource {word} token {token}")
+            recorder.add(_own_lane(recorder), "fence", f"the resource {word} token {Zxid(token)!r}")
             return accepted
 
         return noted

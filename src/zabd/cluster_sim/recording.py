@@ -39,8 +39,10 @@ def recording(level: CoreLevel) -> Iterator[Record]:
         _watch_faults(recorder, wrapping)
         watch_members(recorder, wrapping)
         watch_clients(recorder, wrapping)
-        yield recorder.record
-        recorder.close()
+        try:
+            yield recorder.record
+        finally:
+            recorder.close()
 
 
 def _watch_trace(recorder: Recorder, wrapping: Wrapping) -> None:
@@ -66,6 +68,8 @@ def _watch_pipes(recorder: Recorder, wrapping: Wrapping) -> None:
             if len(self._queue) > before:
                 sender = recorder.now.get(recorder.lane(self.source.name), NOBODY)
                 said = "" if isinstance(payload, Mark) else recorder.saying
+                if not said and sender >= 0 and events[sender].kind == "ask":
+                    said = events[sender].label  # bytes that a program has just asked for
                 sent[self].append((sender, recorder.level.schedule.now_us, said))
 
         return noted

@@ -16,7 +16,8 @@ machine of its own, all from one seed; the invariants are checked at every step.
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from os import PathLike
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
@@ -27,6 +28,7 @@ from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.disks import ORDINARY_SPEED
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import DatagramFaults, Host
+from zabd.cluster_sim.picture import drawing
 from zabd.cluster_sim.schedule import US_PER_S
 from zabd.cluster_sim.shape import FAULT_KINDS, Shape
 from zabd.cluster_sim.virtual_loop import VirtualLoop
@@ -228,11 +230,13 @@ def simulate(
     faults: Sequence[str] = (),
     fault_every: float = 5.0,
     deadline: float = DEADLINE_S,
+    html: str | PathLike[str] | None = None,
 ) -> T:
     """Run `experiment(scenario)` in virtual time, and return what it returns.
 
     `members` voters and `observers` are started before. `faults` are kinds of `shape.FAULT_KINDS`
-    that happen all the while, one every `fault_every` virtual seconds on average.
+    that happen all the while, one every `fault_every` virtual seconds on average. `html` is a file
+    to which the run is drawn, also when it fails (docs/how-to/read-the-picture.md).
 
     Raises:
         InvariantError: the ensemble broke one of its promises.
@@ -261,7 +265,7 @@ def simulate(
     )
     level = _Level(seed, shape)
     try:
-        with _seams():
+        with _seams(), nullcontext() if html is None else drawing(level, html):
             return _run(level, experiment, deadline)
     except Exception as error:
         error.add_note(f"simulated from seed {seed}; the last lines of its trace:")

@@ -77,11 +77,15 @@ class Size:
         return self.faults + self.requests
 
     def __str__(self) -> str:
-        clients = f", {self.clients} clients" if self.clients else ""
-        return (
-            f"{self.members} members{clients}, {self.faults} faults, {self.requests} requests, "
-            f"{self.events:,} events"
+        clients = (_many(self.clients, "client"),) if self.clients else ()
+        rest = (_many(self.faults, "fault"), _many(self.requests, "request"))
+        return ", ".join(
+            (_many(self.members, "member"), *clients, *rest, f"{self.events:,} events")
         )
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" + "s" * (number != 1)
 
 
 class Shrinker:

@@ -83,7 +83,9 @@ def bugs(*, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--seeds", default=200, show_default=True, help="How many seeds to try.")
 @click.option("--start", default=1, show_default=True, help="The first seed.")
-def bug(*, name: str, seeds: int, start: int) -> None:
+@click.option("--save", type=FILE, help="Write the run that finds it to FILE.")
+@click.option("--html", type=FILE, help="Draw the run that finds it to FILE.")
+def bug(*, name: str, seeds: int, start: int, save: Path | None, html: Path | None) -> None:
     """Hunt one planted mistake; exit 1 if no check finds it."""
     from zabd.cluster_sim.mutants import MUTANTS
     from zabd.cluster_sim.sweep import replay_command, sweep
@@ -97,6 +99,8 @@ def bug(*, name: str, seeds: int, start: int) -> None:
             click.echo(f"found by seed {outcome.seed}, the {tried}. that was tried")
             click.echo(str(outcome.failure))
             click.echo(f"again: {replay_command(outcome, name)}")
+            if save or html:
+                keep(outcome.seed, mutant.level, name, save=save, html=html)
             return
     click.echo(f"not found within {seeds} seeds", err=True)
     sys.exit(1)

@@ -81,7 +81,7 @@ let width = 0, height = 0, left = 74;
 const TOP = 26;
 const x = (unit) => left + (unit - origin) * scale;
 const unitAt = (px) => origin + (px - left) / scale;
-const step = () => Math.max(30, Math.min(84, (height - TOP - 16) / Math.max(1, rows.length)));
+const step = () => Math.max(30, Math.min(124, (height - TOP - 16) / Math.max(1, rows.length)));
 let scroll = 0;
 const y = (laneNumber) => TOP + (row[laneNumber] + 0.5) * step() - scroll;
 const extent = () => (trueTime ? [at[0] || 0, (at[count - 1] || 0) + 1] : [0, Math.max(1, visible.length)]);
@@ -339,7 +339,8 @@ function showEvent() {
   host.append(element("h2", `${lanes[lane[chosen]]}: ${label[chosen]}`));
   const took = sent[chosen] >= 0 ? `, ${clock(at[chosen] - sent[chosen])} after it was ${isMessage(chosen) ? "sent" : kind[chosen] === "timer" ? "set" : "asked for"}` : "";
   host.append(element("p", `${look(kind[chosen])[2]}, at ${clock(at[chosen])}${took}; event ${chosen + 1} of ${count}`));
-  const why = [...chain].filter((i) => i !== chosen && kind[i] !== "says");
+  const told = [...chain].filter((i) => i !== chosen && kind[i] !== "says");
+  const why = told.filter((i, n) => kind[i] !== "timer" || !n || kind[told[n - 1]] !== "timer"); // one of a row of timers
   list("Why: it happened because of", why.slice(0, 14), host);
   if (why.length > 14) host.append(element("p", `and ${why.length - 14} more, back to the beginning`));
   const size = past.reduce((sum, one) => sum + one, 0) - 1;
@@ -412,7 +413,11 @@ function toLane(by) {
   const mid = chosen < 0 ? 0 : place[chosen];
   for (let d = 0; d < visible.length; d++) for (const k of [mid - d, mid + d]) if (k >= 0 && k < visible.length && lane[visible[k]] === target) { choose(visible[k]); return; }
 }
-function zoom(factor, px = left + (width - left) / 2) {
+function zoomPoint() { // what is chosen stays where it is, if it is to be seen
+  const px = chosen < 0 ? -1 : x(unitOf(chosen));
+  return px >= left && px <= width ? px : left + (width - left) / 2;
+}
+function zoom(factor, px = zoomPoint()) {
   const unit = unitAt(px);
   scale = Math.min(trueTime ? 20 : 120, Math.max((width - left) / (extent()[1] - extent()[0]) * 0.9, scale * factor));
   origin = unit - (px - left) / scale; clampOrigin(); draw();
@@ -463,6 +468,7 @@ function sample(k) {
   return c;
 }
 function paintLegend() {
+  readColours();
   const host = $("legend"); host.replaceChildren();
   for (const k of kindsHere) { const s = element("span"); s.append(sample(k), document.createTextNode(look(k)[2])); host.append(s); }
   const here = new Set(spans.map((s) => s[3].split(" ")[0]));
@@ -472,11 +478,11 @@ function paintLegend() {
 function paintTitle() {
   const run = record.run, failure = record.failure;
   const planted = run.mutant ? `, with the mistake ${run.mutant}` : "";
-  $("title").textContent = `zabd: a simulated run of level ${run.level}, seed ${run.seed}${planted}`;
+  $("title").textContent = `zabd: a simulated ${run.level === "scenario" ? "experiment" : `run of level ${run.level}`}, seed ${run.seed}${planted}`;
   const verdict = $("verdict");
   if (failure) {
     verdict.className = "broken";
-    verdict.append(element("b", `✖ ${failure.id} ${failure.name}`), document.createTextNode(` is broken (${failure.rule}): ${failure.detail}.`));
+    verdict.append(element("b", `✖ ${failure.id} ${failure.name}`), document.createTextNode(`${failure.id ? " is broken" : ""} (${failure.rule}): ${failure.detail}.`));
   } else {
     const faults = Object.values(run.faults).reduce((a, b) => a + b, 0);
     verdict.append(element("b", "✓ Every check held"), document.createTextNode(` over ${run.events.toLocaleString("en")} events and ${faults} faults in ${(run.virtual_ms / 1000).toFixed(1)} s of virtual time.`));
