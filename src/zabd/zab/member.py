@@ -67,10 +67,10 @@ class Member(History):
         "current_epoch",
         "damaged",
         "failures",
+        "persisting",
         "quorum",
         "rng",
         "round",
-        "persisting",
         "trace",
         "transition",
     )
