@@ -11,6 +11,7 @@ reads at least. Who waits to leave watches one znode.
 """
 
 import asyncio
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -210,8 +211,10 @@ class DoubleBarrier:
         try:
             await bound.insist(Create(self._ready, b"", self._acl))
         except NodeExistsError:
-            # One that was left behind becomes ours, and its watches fire.
-            await bound.insist(SetData(self._ready, b"", -1))
+            # One that was left behind becomes ours, and its watches fire. If it has gone since,
+            # others went on and left: kazoo's clients take it down when the first one leaves.
+            with suppress(NoNodeError):
+                await bound.insist(SetData(self._ready, b"", -1))
 
     async def _gone(self, bound: Bound, name: str) -> None:
         """Wait until a participant has gone."""
