@@ -123,6 +123,12 @@ class Ballot:
             if told.get(voter, Standing.VOTER) is not Standing.VOTER
         }
 
+    def is_remembered(self) -> bool:
+        """Whether somebody knows of an earlier life of this ensemble, and nobody has a leader."""
+        if self.settled:
+            return False  # what was heard of those who look may be older than the new leader
+        return not self._m.history_empty or not all(map(may_found, self.votes.values()))
+
     # --- what follows ---------------------------------------------------------------------------
 
     def reconsider(self) -> bool:

@@ -45,6 +45,15 @@ BACKOFF_MS_MIN: Final = 20
 BACKOFF_MS_MAX: Final = 1000
 """How long to wait after an attempt that failed, growing, so that attempts do not chase."""
 
+DAMAGED_TOO_MANY: Final = (
+    "so many members are damaged that the others cannot elect a leader: nothing is served until one "
+    "of them is restored from a copy, or an operator gives up what it lost (--give-up-damaged)"
+)
+BLANK_TOO_MANY: Final = (
+    "so many members have an empty directory that those with a history cannot elect a leader: "
+    "nothing is served until members that have a history come back with it"
+)
+
 
 class Looking:
     """A peer without a leader."""
@@ -220,32 +229,28 @@ class Looking:
 
     @property
     def hopeless(self) -> tuple[MemberId, ...]:
-        """The damaged and blank voters, if the others are too few for a quorum without them."""
-        m = self._m
-        told = self._ballot.forgetful()
+        """The damaged and blank voters, if the others are too few for a quorum without them.
+
+        Blank ones alone wait for a founding, unless somebody remembers an earlier life.
+        """
+        m, ballot = self._m, self._ballot
+        told = ballot.forgetful()
         left = len(m.config.voters) - len(told)
-        if left >= m.quorum.size or Standing.DAMAGED not in told.values():
-            return ()
-        return tuple(told)
+        no_founding = Standing.DAMAGED in told.values() or ballot.is_remembered()
+        return tuple(told) if left < m.quorum.size and no_founding else ()
 
     def _tell_if_hopeless(self) -> None:
         """Say once, and whenever it changes, that no leader can be elected, and why."""
         told = self._ballot.forgetful()
-        if told == self._forgetful:
+        members = self.hopeless
+        forgetful = {member: told[member] for member in members}
+        if forgetful == self._forgetful:
             return
-        self._forgetful = told
-        if members := self.hopeless:
+        self._forgetful = forgetful
+        if members:
             names = ", ".join(f"{member} ({told[member].name.lower()})" for member in members)
-            self._m.trace(
-                "waits_for_repair",
-                {
-                    "level": "error",
-                    "members": names,
-                    "what": "so many members are damaged that the others cannot elect a leader: "
-                    "nothing is served until one of them is restored from a copy, or an operator "
-                    "gives up what it lost (--give-up-damaged)",
-                },
-            )
+            what = DAMAGED_TOO_MANY if Standing.DAMAGED in told.values() else BLANK_TOO_MANY
+            self._m.trace("waits_for_repair", {"level": "error", "members": names, "what": what})
 
     # --- the decision ---------------------------------------------------------------------------
 
