@@ -385,6 +385,16 @@ def test_an_unknown_opcode_is_answered_and_the_connection_kept(ensemble: Ensembl
     assert not client.closed
 
 
+def test_the_log_says_when_a_member_serves_and_when_it_stops(ensemble: Ensemble) -> None:
+    """Once each: it is what somebody who starts a member waits for."""
+    leader, (survivor, _) = ensemble.leader, ensemble.followers
+    told = [m for m, name, _ in ensemble.traces if name == "serves"]
+    assert sorted(told) == [1, 2, 3]
+    ensemble.kill(leader)
+    ensemble.settle()
+    assert [m for m, name, _ in ensemble.traces if name == "serves_no_more"].count(survivor) == 1
+
+
 def test_an_over_long_request_ends_the_connection_and_is_named_in_the_log(
     ensemble: Ensemble,
 ) -> None:

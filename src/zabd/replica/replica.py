@@ -228,20 +228,11 @@ class Replica:
         elif not leads:
             self.leadership = None  # M2
         self._update_serving()
-        self._trace(
-            "became",
-            {
-                "state": became.state.name.lower(),
-                "phase": became.phase.name.lower(),
-                "epoch": became.epoch,
-                "leader": became.leader,
-                "serving": self.serving,
-                "zxid": self.tree.zxid,
-            },
-        )
 
     def _update_serving(self) -> None:
         serving = self.peer.serving and bool(self.tree.secret)
+        if self.clients.serving != serving:
+            self._trace("serves" if serving else "serves_no_more", {})
         if self.clients.serving != serving or self.clients.read_only:
             self.clients.cut_all()
         self.clients.serving = serving

@@ -329,7 +329,8 @@ def _load_snapshot(
         try:
             info = yield from _read_snapshot(home, sink, snapshot_file(zxid))
         except DamagedError as error:
-            trace("snapshot_damaged", {"file": snapshot_file(zxid), "what": str(error)})
+            told = {"level": "warning", "file": snapshot_file(zxid), "what": str(error)}
+            trace("snapshot_damaged", told)
             aside.append(snapshot_file(zxid))
         else:
             return info, aside

@@ -432,7 +432,8 @@ class Storage:
             self._next_job(lambda: None)
 
         if info in self._verified:
-            self._trace("snapshot_damaged", {"file": info.file, "what": str(error)})
+            told = {"level": "warning", "file": info.file, "what": str(error)}
+            self._trace("snapshot_damaged", told)
             self._verified.remove(info)
             self._enqueue(partial(run, set_aside(self._data, [info.file]), gone, Lane.BULK))
 
