@@ -18,7 +18,7 @@ TOOLS := $(VENV)/.tools-installed
 .PHONY: help venv demo test test-slow runbook tutorial check format sim sim-recipes differential compat compat-kazoo compat-clients bench clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 24
 
 venv: $(TOOLS) ## Create .venv with zabd and the tools of development
 

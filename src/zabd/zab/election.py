@@ -46,8 +46,8 @@ BACKOFF_MS_MAX: Final = 1000
 """How long to wait after an attempt that failed, growing, so that attempts do not chase."""
 
 DAMAGED_TOO_MANY: Final = (
-    "so many members are damaged that the others cannot elect a leader: nothing is served until one "
-    "of them is restored from a copy, or an operator gives up what it lost (--give-up-damaged)"
+    "so many members are damaged that the others cannot elect a leader: nothing is served until "
+    "one of them is restored from a copy, or an operator gives up what it lost (--give-up-damaged)"
 )
 BLANK_TOO_MANY: Final = (
     "so many members have an empty directory that those with a history cannot elect a leader: "

@@ -6,13 +6,13 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from zabd.cli.command_group import GRACE_S, shell_status, start, supervised
 from zabd.cli.connection import Connection, checked_path, connection_options
+from zabd.cli.files import read_file
 from zabd.cli.output import CommandError, ExitStatus, say
 
 if TYPE_CHECKING:
@@ -25,7 +25,18 @@ RECORD_BYTES_MAX = 64 * 1024 - 1024
 SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+EXIT_HELP = """\b
+Exit status: that of COMMAND, run or recorded (128 + n after signal n), or
+  65   the key was used with another payload
+  69   no member serves or could be reached
+  75   somebody else works on the key, or the session was lost: try again
+  76   an earlier attempt may have run, and --on-in-doubt=fail
+  126  COMMAND cannot be run
+  127  COMMAND is not found
+"""
+
+
+@click.command(context_settings={"ignore_unknown_options": True}, epilog=EXIT_HELP)
 @click.argument("key")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
@@ -62,7 +73,7 @@ def dedup(
     no_wait: bool,
     store_failure: bool,
 ) -> None:
-    r"""Run COMMAND once per KEY across all hosts; write -- in front of it.
+    """Run COMMAND once per KEY across all hosts; write -- in front of it.
 
     The first caller runs COMMAND and records its exit status and standard output. A duplicate does
     not run it: it prints what was recorded, exits with the recorded status and says "replayed" on
@@ -77,15 +88,6 @@ def dedup(
     session is there again. When it is over they are ended (SIGTERM, later SIGKILL) and nothing is
     recorded. If this program is frozen itself, COMMAND is not: then only the token protects what it
     writes to.
-
-    \b
-    Exit status: that of COMMAND, run or recorded (128 + n after signal n), or
-      65   the key was used with another payload
-      69   no member serves or could be reached
-      75   somebody else works on the key, or the session was lost: try again
-      76   an earlier attempt may have run, and --on-in-doubt=fail
-      126  COMMAND cannot be run
-      127  COMMAND is not found
     """
     asked = _payload(payload, payload_hash)
 
@@ -211,14 +213,7 @@ def _payload(file: str | None, digest: str | None) -> object:
         if not SHA256_HEX.fullmatch(digest.lower()):
             raise click.BadParameter("expected 64 hexadecimal digits", param_hint="--payload-hash")
         return Fingerprint(digest.lower())
-    if file is None:
-        return None
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise click.BadParameter(f"{file}: {error.strerror}", param_hint="--payload") from error
+    return None if file is None else read_file(file, "--payload")
 
 
 def _status_of(error: "DedupError") -> ExitStatus:

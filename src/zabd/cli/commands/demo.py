@@ -17,7 +17,14 @@ from zabd.model.errors import ZabdError
 INTERRUPTED = 130
 
 
-@click.command()
+EXIT_HELP = """\b
+Exit status:
+  0   every claim of the verdict holds
+  1   one does not, or the demo could not go on
+"""
+
+
+@click.command(epilog=EXIT_HELP)
 @click.option("--keys", default=200, type=click.IntRange(min=20), help="Different requests.")
 @click.option("--copies", default=5, type=click.IntRange(min=2), help="Deliveries of each request.")
 @click.option("--workers", default=8, type=click.IntRange(min=2), help="Worker processes.")
@@ -28,17 +35,12 @@ INTERRUPTED = 130
 def demo(
     keys: int, copies: int, workers: int, seed: int, deadline: float, *, keep: bool, as_json: bool
 ) -> None:
-    r"""Kill a leader under load, freeze a lock holder, and judge what the clients saw.
+    """Kill a leader under load, freeze a lock holder, and judge what the clients saw.
 
     Three members run as processes on the loopback address. Every request is delivered several times
     to concurrent workers, which execute it once through the dedup recipe; its effect goes to a
     ledger that fences by token. In the middle the leader is killed, later a holder is stopped until
     its session has expired.
-
-    \b
-    Exit status:
-      0   every claim of the verdict holds
-      1   one does not, or the demo could not go on
     """
     display = Display(quiet=as_json)
     folder = Path(tempfile.mkdtemp(prefix="zabd-demo-"))

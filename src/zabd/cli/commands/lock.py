@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 IDENTIFIER_LENGTH_MAX = 200
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+EXIT_HELP = """\b
+Exit status: that of COMMAND (128 + n after signal n), or
+  69   no member serves or could be reached
+  75   the lock was not free in time, or was lost while COMMAND ran
+  126  COMMAND cannot be run
+  127  COMMAND is not found
+"""
+
+
+@click.command(context_settings={"ignore_unknown_options": True}, epilog=EXIT_HELP)
 @click.argument("path", callback=checked_path)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--wait", metavar="SECS", type=float, help="Wait for the lock for at most so long.")
@@ -33,7 +42,7 @@ def lock(
     *,
     no_wait: bool,
 ) -> None:
-    r"""Run COMMAND while holding the lock PATH; write -- in front of it.
+    """Run COMMAND while holding the lock PATH; write -- in front of it.
 
     COMMAND finds in its environment ZABD_LOCK_PATH and ZABD_FENCING_TOKEN, a number that is greater
     for each later holder: hand it to whatever is written to, and let that refuse lower ones.
@@ -41,13 +50,6 @@ def lock(
     When the connection is lost COMMAND and its children are stopped (SIGSTOP); they go on when the
     session is there again, and are ended (SIGTERM, later SIGKILL) when it is over. If this program
     is frozen itself, COMMAND is not: then only the token protects what it writes to.
-
-    \b
-    Exit status: that of COMMAND (128 + n after signal n), or
-      69   no member serves or could be reached
-      75   the lock was not free in time, or was lost while COMMAND ran
-      126  COMMAND cannot be run
-      127  COMMAND is not found
     """
     if no_wait and wait is not None:
         raise click.UsageError("--wait and --no-wait exclude each other")

@@ -2,13 +2,12 @@
 
 import asyncio
 import signal
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from zabd.cli.connection import Connection, checked_path, connection_options, session_lost
+from zabd.cli.files import read_file
 from zabd.cli.output import (
     CommandError,
     ExitStatus,
@@ -271,12 +270,7 @@ def _content(data: str | None, file: str | None) -> bytes:
         raise click.UsageError("DATA and --data FILE exclude each other")
     if file is None:
         return (data or "").encode()
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise click.BadParameter(f"{file}: {error.strerror}", param_hint="--data") from error
+    return read_file(file, "--data")
 
 
 async def _stay(client: "Client") -> None:

@@ -20,7 +20,15 @@ HEADER = (
 )
 
 
-@click.command()
+EXIT_HELP = """\b
+Exit status:
+  0   every member serves
+  1   some do not
+  69  none does
+"""
+
+
+@click.command(epilog=EXIT_HELP)
 @click.option(
     "--server",
     default=DEFAULT_SERVERS,
@@ -31,16 +39,10 @@ HEADER = (
 @click.option("--timeout", default=2.0, metavar="SECS", help="How long to wait for each member.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def status(server: str, timeout: float, *, as_json: bool) -> None:
-    r"""Show mode, zxid, sessions, znodes and latency of each member, also when some are down.
+    """Show mode, zxid, sessions, znodes and latency of each member, also when some are down.
 
     Latency is min/avg/max over the requests since the member started. The members asked are those
     in --server.
-
-    \b
-    Exit status:
-      0   every member serves
-      1   some do not
-      69  none does
     """
     from zabd.client.hosts import parse_connect_string
 
