@@ -30,6 +30,7 @@ SENTENCES = {
     "crashes": "crashes",
     "damaged": "is damaged: {told}",
     "waits_for_repair": "says that no leader can be elected without {members}",
+    "foreign_member": "takes {other} for a member of another cluster",
     "restarts": "restarts",
     "refuses": "refuses a message: {told}",
     "delivers": "delivers {told}",

@@ -196,7 +196,7 @@ def test_a_founding_survives_the_crash_of_its_leader_at_any_moment() -> None:
 
 
 def test_a_member_of_another_cluster_is_refused() -> None:
-    """F22: a foreign cluster id never gets past the first frame."""
+    """F22: a foreign cluster id never gets past the first frame; the member says why it waits."""
     world = serving()
     world.crash(1)
     world.members[1].store.cluster_id = b"another cluster."
@@ -210,6 +210,7 @@ def test_a_member_of_another_cluster_is_refused() -> None:
     assert leader is not None
     assert leader.peer is not None
     assert leader.peer.synced_followers == 1
+    assert world.fired["foreign_member"] == 2
 
 
 # --- observers ------------------------------------------------------------------------------------

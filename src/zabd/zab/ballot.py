@@ -69,17 +69,19 @@ class Ballot:
         """Whether it comes from a member of our ensemble and says nothing absurd."""
         m = self._m
         members = (*m.config.voters, *m.config.observers)
-        foreign = None not in (notification.cluster_id, m.cluster_id) and (
-            notification.cluster_id != m.cluster_id
-        )
         return (
             notification.sender in members
             and notification.sender != m.me
             and (notification.leader is None or notification.leader in m.config.voters)
-            and not foreign
+            and not self.is_foreign(notification)
             and notification.round <= m.round + ROUND_JUMP_MAX
             and notification.epoch <= m.accepted_epoch + EPOCH_JUMP_MAX
         )
+
+    def is_foreign(self, notification: Notification) -> bool:
+        """Whether it comes from a member of another cluster than ours."""
+        ids = (notification.cluster_id, self._m.cluster_id)
+        return None not in ids and ids[0] != ids[1]
 
     # --- who votes ------------------------------------------------------------------------------
 

@@ -53,6 +53,10 @@ BLANK_TOO_MANY: Final = (
     "so many members have an empty directory that those with a history cannot elect a leader: "
     "nothing is served until members that have a history come back with it"
 )
+FOREIGN: Final = (
+    "it belongs to another cluster than this member's data directory, so neither listens to the "
+    "other: one of the two was started with a directory of somewhere else"
+)
 
 
 class Looking:
@@ -63,6 +67,7 @@ class Looking:
         "_begun",
         "_early",
         "_finalize_ms",
+        "_foreign",
         "_forgetful",
         "_hold_ms",
         "_lost",
@@ -77,6 +82,7 @@ class Looking:
         self._begun = False
         self._ballot = Ballot(member)
         self._early: dict[LinkId, FollowerInfo] = {}
+        self._foreign: list[MemberId] = []
         self._forgetful: dict[MemberId, Standing] = {}
         self._finalize_ms: int | None = None
         self._hold_ms = 0
@@ -152,6 +158,7 @@ class Looking:
     def _notified(self, notification: Notification) -> None:
         ballot = self._ballot
         if not ballot.is_believable(notification):
+            self._tell_if_foreign(notification)
             return
         sender = notification.sender
         if notification.state is PeerState.LOOKING:
@@ -171,6 +178,14 @@ class Looking:
                 self._ask_about(sender)
         self._tell_if_hopeless()
         self._decide()
+
+    def _tell_if_foreign(self, notification: Notification) -> None:
+        """Say once of each such member why we do not listen to it."""
+        sender, m = notification.sender, self._m
+        news = sender in m.config.voters and sender not in self._foreign
+        if news and self._ballot.is_foreign(notification):
+            self._foreign.append(sender)
+            m.trace("foreign_member", {"level": "warning", "other": sender, "what": FOREIGN})
 
     def _ask_about(self, leader: MemberId) -> None:
         """One more says it leads: ask the others at once whether they follow."""
