@@ -17,6 +17,8 @@ from tests.testing.runs import QUIET, environment, passed, processes_naming, run
 from zabd.cli.members import MemberError
 from zabd.client.sync import SyncClient
 from zabd.testing import ZabEnsemble
+from zabd.testing.ensemble import Pool, Shape
+from zabd.testing.launcher import ProcessLauncher
 
 pytestmark = pytest.mark.ensemble
 
@@ -187,8 +189,23 @@ def test_a_killed_test_run_leaves_nothing_behind(arguments: list[str], tmp_path:
 
     _wait(lambda: not processes_naming(str(ready)), "the end of every process")
     for address in ready.read_text(encoding="utf-8").split():
-        with socket.socket() as probe:
-            assert probe.connect_ex(("127.0.0.1", int(address.rpartition(":")[2]))) != 0
+        assert not _listens(int(address.rpartition(":")[2]))
+
+
+def test_members_end_with_their_nursery(tmp_path: Path) -> None:
+    """Whoever runs out of memory kills the greatest process, whichever that is."""
+    backend = ProcessLauncher()
+    pool = Pool(tmp_path, backend)
+    members = pool.take(Shape(members=1)).ensemble.members
+    assert members[0].running
+
+    os.kill(backend.pid, signal.SIGKILL)
+
+    _wait(lambda: not members[0].running, "the news of it")
+    _wait(lambda: not _listens(members[0].client_port), "the member's end")
+    with pytest.raises(MemberError, match="nursery"):
+        pool.take(Shape(members=1), fresh=True)
+    pool.close()
 
 
 def test_workers_of_xdist_have_members_of_their_own(tmp_path: Path) -> None:
@@ -206,6 +223,11 @@ def test_it(zab_server, zab_client, number):
     )
 
     assert passed(run(tmp_path, "-n", "2")) == 4
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _wait(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:

@@ -3,6 +3,7 @@
 One `ProcessLauncher` serves all ensembles of a test run. Its methods may be called by any thread.
 """
 
+import contextlib
 import itertools
 import json
 import subprocess
@@ -41,6 +42,11 @@ class ProcessLauncher:
         self._reader = threading.Thread(target=self._read, name="zabd-nursery", daemon=True)
         self._reader.start()
 
+    @property
+    def pid(self) -> int:
+        """The nursery's process id."""
+        return self._nursery.pid
+
     def launch(self, config: Path, member_id: int, log: Path) -> "_Fork":
         """Start a member that appends what it prints to `log`."""
         arguments = ["--config", str(config), "--id", str(member_id)]
@@ -69,7 +75,8 @@ class ProcessLauncher:
         """End everything that was launched."""
         assert self._nursery.stdin is not None
         assert self._nursery.stdout is not None
-        self._nursery.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it may have ended before
+            self._nursery.stdin.close()
         self._nursery.wait()
         self._reader.join()
         self._nursery.stdout.close()

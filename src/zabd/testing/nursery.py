@@ -12,13 +12,14 @@ Requests come in as one JSON object a line, answers and news go out likewise:
 
 Invariants
     N1  When the standard input ends, every member is killed: it ends when the test run does,
-        however that happens. Members never outlive the nursery's own end of that pipe.
+        however that happens. Should the nursery be killed itself, Linux kills its forks.
     N2  This process has one thread and no loop, so that a fork of it is a clean start. The relays
         are a fork as well, which reads what concerns it from a pipe.
 """
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -36,7 +37,7 @@ from zabd.testing.relay import Switchboard
 CHUNK_BYTES: Final = 65_536
 EXIT_BUG: Final = 70
 DESCRIPTORS: Final = 256  # more than this process ever has open
-ABOUT_RELAYS: Final = ("open", "cut", "heal", "drop", "close")
+PR_SET_PDEATHSIG: Final = 1  # Linux: the signal that a process gets when its parent ends
 
 
 class Nursery:
@@ -46,6 +47,7 @@ class Nursery:
         self._members: dict[int, None] = {}
         self._relays: int | None = None  # the pipe to them
         self._relays_pid = 0
+        self._libc = ctypes.CDLL(None)  # before the forks, none of which has to look for it
         self._woken, wake = os.pipe()
         for end in (self._woken, wake):
             os.set_blocking(end, False)
@@ -101,6 +103,8 @@ class Nursery:
         gc.freeze()
         pid = os.fork()
         if pid == 0:
+            if sys.platform == "linux":
+                self._libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
             _live(become)
         with contextlib.suppress(OSError):  # the child does it too: whoever comes first
             os.setpgid(pid, pid)
