@@ -88,6 +88,7 @@ class Facts:
     certain: list[object] = field(default_factory=list)  # certainly done
     perhaps: list[object] = field(default_factory=list)  # perhaps done
     taken: list[object] = field(default_factory=list)  # handed out
+    consumed: list[object] = field(default_factory=list)  # certainly done with
     done: int = 0
 
 

@@ -249,15 +249,18 @@ def test_locking_queue(seed: int) -> None:
                 await asyncio.sleep(rng.uniform(0, 1))
                 if rng.random() < 0.2:
                     await item.release()
-                else:
-                    facts.taken.append(item.value)
+                    return
+                facts.taken.append(item.value)
+            facts.consumed.append(item.value)
 
     def check(history: History, facts: Facts) -> None:
         lives = list(history.lives("/queue/entries"))
         put = [life.data for life in lives]
         assert len(put) == len(set(put))
         assert set(facts.certain) <= set(put) <= set(facts.perhaps)
-        assert {life.data for life in lives if life.ended} <= set(facts.taken)
+        gone = {life.data for life in lives if life.ended}
+        assert set(facts.consumed) <= gone <= set(facts.taken)
+        assert len(facts.consumed) == len(set(facts.consumed))
         assert not history.below("/queue/taken")
         assert not history.below("/queue/receipts")
 
