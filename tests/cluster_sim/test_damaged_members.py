@@ -1,4 +1,4 @@
-"""FAULTS 2.3, the column of the ensemble: one damaged member of three, row by row.
+"""The faults of docs/reference/rules.md in an ensemble: one damaged member of three, row by row.
 
 Whatever happens to one member's disk, the others go on acknowledging, nothing that was acknowledged
 is lost (the checker of the core level watches every step), and the member is whole again in the

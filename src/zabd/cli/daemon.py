@@ -48,7 +48,7 @@ DESCRIPTORS_MAX: Final = 65_536
 """Where the system sets no limit: more clients than one loop can serve."""
 
 DESCRIPTORS_KEPT: Final = 128
-"""Never given to clients: the disk and the peers must not go without (FAULTS P16)."""
+"""Never given to clients: the disk and the peers must not go without (P16)."""
 
 
 class DaemonCommand(click.Command):

@@ -13,7 +13,7 @@ Invariants
     N4  Chance (how long, how much of it, reset or end of file) is drawn when something is sent or
         broken, from the network's stream, and from nowhere else.
 
-INVARIANTS_AND_BUGS section 1.1 is the source.
+Links of peers are such connections too: Zab assumes channels that are FIFO while they last.
 """
 
 from collections import deque

@@ -11,7 +11,7 @@ Invariants
         `Sync` of that file would lie, so writing or syncing it again is reported as a bug (K4 of
         storage.disk).
 
-INVARIANTS_AND_BUGS section 1.1; FAULTS S1, S2, F13 and F15 to F18; Rebello et al. (ATC 2020).
+docs/reference/rules.md: S1, S2, F13 and F15 to F18; Rebello et al. (ATC 2020).
 """
 
 import errno as errors

@@ -1,7 +1,7 @@
 """What the checkers keep that no member can see: histories, and what disks hold for certain.
 
 Histories are compared by chain value, which names everything before it, so each check of an order
-or a prefix is one comparison (INVARIANTS_AND_BUGS 1.2 and 1.3).
+or a prefix is one comparison.
 """
 
 from collections.abc import Sequence

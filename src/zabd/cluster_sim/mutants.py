@@ -3,7 +3,7 @@
 None of them is in the product: a mutant replaces a method from outside while its context is open.
 They show that the checks can fail, and how soon chance finds what they find.
 
-The ids are those of INVARIANTS_AND_BUGS section 3, which tells the histories.
+The ids are those of the known mistakes in docs/reference/rules.md.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -3,7 +3,7 @@
 The checker keeps what no member can see: the ledger (all transactions in the order of their first
 delivery anywhere), every proposal, each epoch's leader, and what each member's disk holds for
 certain. Histories are compared by chain value, which names everything before it, so each check of
-an order or a prefix is one comparison (INVARIANTS_AND_BUGS 1.2 and 1.3).
+an order or a prefix is one comparison.
 """
 
 from collections.abc import Sequence

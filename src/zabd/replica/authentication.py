@@ -1,7 +1,7 @@
 """Who is at the other end of a connection: the auth packets it sends, and who is served at all.
 
 What a connection has shown is its own and never the session's; nothing is taken from it until it
-ends (CLIENT_PROTOCOL section 11).
+ends (client protocol, section 11).
 """
 
 from __future__ import annotations

@@ -76,5 +76,5 @@ class ReplicaConfig:
     config_text: str = ""
 
     def clamp_timeout(self, requested_ms: int) -> int:
-        """The session timeout granted for a requested one (CLIENT_PROTOCOL section 2)."""
+        """The session timeout granted for a requested one (client protocol, section 2)."""
         return max(self.min_session_timeout_ms, min(self.max_session_timeout_ms, requested_ms))

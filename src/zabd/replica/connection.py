@@ -6,7 +6,7 @@ Invariants
         handed on only after every earlier sync is answered. So operations take effect in issue
         order, reads and writes mixed.
 
-Source: CLIENT_PROTOCOL section 3.
+Source: client protocol, section 3.
 """
 
 from __future__ import annotations

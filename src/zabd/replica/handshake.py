@@ -7,7 +7,7 @@ Invariants
     H3  Without a quorum only clients are served that asked for it, in sessions that only this
         member knows, and never one that the ensemble knows.
 
-Source: CLIENT_PROTOCOL sections 2, 15 and 16.
+Source: client protocol, sections 2, 15 and 16.
 """
 
 from __future__ import annotations

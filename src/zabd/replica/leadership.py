@@ -14,7 +14,7 @@ Invariants
         in flight may yet be lost with this leader, and then the session lives on.
     L5  The time in a batch never goes back, whatever the wall clock does.
 
-Source: CLIENT_PROTOCOL sections 3, 9 (leader time), 10, 14 and 15.
+Source: client protocol, sections 3, 9 (leader time), 10, 14 and 15.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Invariants
     L1  An id is never that of a global session, whose ids are zxids (no epoch reaches bit 62), nor
         of a local one of another member or of an earlier process of this one.
 
-Source: CLIENT_PROTOCOL sections 15 and 16.
+Source: client protocol, sections 15 and 16.
 """
 
 from __future__ import annotations

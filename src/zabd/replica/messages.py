@@ -4,7 +4,7 @@ A follower forwards its clients' intents; the leader answers those that do not e
 transaction. Everything else comes back to the follower through the log. The frames are opaque to
 `zabd.zab`, which only keeps them in order with its own.
 
-Source: CLIENT_PROTOCOL sections 3, 14 and 15.
+Source: client protocol, sections 3, 14 and 15.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What it finds is only proposed: the deletion is a txn like any other, and `prepare` asks every
 question again, since a write may have used or renewed the znode meanwhile. Ages are told by the
-leader's time, which a stepped clock does not move (CLIENT_PROTOCOL section 9).
+leader's time, which a stepped clock does not move (client protocol, section 9).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each function takes the tree, the watches, the connection and the request's frame, and returns the
 reply ready for the socket. It registers the watch in the same step as it reads, so no change can
-fall between (CLIENT_PROTOCOL sections 4, 11, 13 and 14).
+fall between (client protocol, sections 4, 11, 13 and 14).
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def who_am_i(
 def check(
     tree: ZnodeTree, _watches: WatchTable, connection: Connection, xid: int, frame: bytes
 ) -> bytes:
-    """A check outside a multi: header only, never logged (CLIENT_PROTOCOL section 4)."""
+    """A check outside a multi: header only, never logged (client protocol, section 4)."""
     op = decode_as(Check, frame)
     node = tree.nodes.get(op.path)
     if node is None:

@@ -7,7 +7,7 @@ Invariants
         still) first gives every session that pause back: silence nobody could hear does not count.
 
 Deadlines are rounded up to whole ticks, so that sessions fall due in buckets and a touch that
-stays within its bucket moves nothing (CLIENT_PROTOCOL section 15).
+stays within its bucket moves nothing (client protocol, section 15).
 """
 
 from __future__ import annotations

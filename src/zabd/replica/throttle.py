@@ -2,7 +2,7 @@
 
 Nobody is refused for being many: a member stops reading from a connection and goes on later, so
 that a client only sees that it takes longer. What an operator may switch on besides, large requests
-and requests that have waited too long, is refused (CLIENT_PROTOCOL section 19).
+and requests that have waited too long, is refused (client protocol, section 19).
 
 Invariants
     H1  A connection is read as long as at most one request of it is in progress, however many there

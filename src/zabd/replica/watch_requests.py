@@ -1,7 +1,7 @@
 """Requests about watches: set again after a reconnect, add, check, remove.
 
 `setWatches` compares each path with what the client last saw: what changed meanwhile fires at once,
-before the reply; the rest is armed (CLIENT_PROTOCOL section 13).
+before the reply; the rest is armed (client protocol, section 13).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Replies to writes: built on the member that holds the session, once the txn is in its tree.
 
-A write's reply carries the zxid of its own txn (CLIENT_PROTOCOL sections 3, 4 and 12).
+A write's reply carries the zxid of its own txn (client protocol, sections 3, 4 and 12).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Invariants
     K1  What is written to a connection leaves in order, at most one `write` per turn of the loop.
     K2  A client that does not read is not read either, so it cannot make its queue grow; what grows
-        all the same, its watch events, is bounded in bytes and in time (FAULTS P18, P20).
+        all the same, its watch events, is bounded in bytes and in time (P18, P20).
     K3  An answer before a close is delivered: the end that is being closed still takes and forgets
         what the client sends, since a kernel that has unread bytes would reset the connection.
 """
@@ -291,7 +291,7 @@ class ClientChannel:
         self._loop.call_soon(callback)
 
     def opened(self, link: ClientLink) -> bool:
-        """Take the connection, unless its address or the member has too many (FAULTS P16)."""
+        """Take the connection, unless its address or the member has too many (P16)."""
         per_host, in_all = self._config.connections_per_address_max, self._config.connections_max
         here = self._per_host.get(link.host, 0)
         if (per_host and here >= per_host) or (in_all and len(self._links) >= in_all):

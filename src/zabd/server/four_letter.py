@@ -2,7 +2,7 @@
 
 Each word is a function from a `Report`, which only reads, to the text that is sent before the
 connection is closed. The shapes of the lines are ZooKeeper's, since programs parse them.
-Source: CLIENT_PROTOCOL section 21.
+Source: client protocol, section 21.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

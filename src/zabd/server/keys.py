@@ -1,7 +1,7 @@
 """The keys of zoo.cfg: their names, what they may hold, and which of ZooKeeper's mean nothing here.
 
 One table serves the file, the environment, the command line and the documentation. Sources:
-CLIENT_PROTOCOL sections 2, 9, 11, 15-17, 19 and 21, and the administrator's guide of ZooKeeper.
+Client protocol, sections 2, 9, 11, 15-17, 19 and 21, and the administrator's guide of ZooKeeper.
 """
 
 import re

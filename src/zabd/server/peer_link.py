@@ -5,7 +5,7 @@ Invariants
         on it is ever skipped.
     Q2  Whatever a peer sends costs at most its own link.
     Q3  Nobody waits for a slow peer: its queue has a limit in bytes and in time, then it is dropped
-        and catches up later from the log or a snapshot (FAULTS P21).
+        and catches up later from the log or a snapshot (P21).
 """
 
 import asyncio

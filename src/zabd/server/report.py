@@ -26,7 +26,7 @@ _MODES: Final = {
     PeerState.OBSERVING: "observer",
 }
 
-# CLIENT_PROTOCOL section 21: the codes of `lop`.
+# client protocol, section 21: the codes of `lop`.
 _LAST_OPS: Final = {
     -10: "SESS",
     11: "PING",

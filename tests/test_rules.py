@@ -1,0 +1,40 @@
+"""The ids that comments and tests name are explained on one page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reference" / "rules.md"
+
+NAMED = [
+    ("M", "src/zabd", r"\bM[0-9]{2}\b"),
+    ("M", "tests", r"\bM[0-9]{2}\b"),
+    ("S", "src/zabd/storage", r"\([A-Z0-9, ]*\bS[0-9]+\b"),
+    ("F", "tests", r"def test_f[0-9]+(?=_)"),
+    ("P", "src/zabd/server", r"\((?:rules, )?P[0-9]+\b"),
+    ("P", "tests/wire", r"\bP[0-9]+\b"),
+    ("P", "tests/server", r"\bP[0-9]+\b"),
+]
+
+
+def explained() -> set[str]:
+    """The ids in the first column of the page's tables."""
+    lines = PAGE.read_text("utf-8").splitlines()
+    cells = [line.split("|")[1] for line in lines if line.startswith("|")]
+    return {name for cell in cells for name in re.findall(r"\b[FMPS][0-9]+\b", cell)}
+
+
+@pytest.mark.parametrize(("kind", "folder", "pattern"), NAMED)
+def test_every_id_that_is_named_is_explained(kind: str, folder: str, pattern: str) -> None:
+    """An id without its sentence is a riddle to whoever reads the comment."""
+    named = {
+        match.group().upper()
+        for path in (ROOT / folder).rglob("*.py")
+        for place in re.finditer(pattern, path.read_text("utf-8"))
+        for match in re.finditer(rf"(?<![a-z]){kind}[0-9]+\b", place.group(), re.IGNORECASE)
+    }
+
+    assert named, "the pattern finds nothing any more"
+    assert named <= explained()
