@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 MISSING = next((name for name in ("chromium", "chromedriver") if shutil.which(name) is None), None)
@@ -24,6 +25,16 @@ _OPTIONS = (
     "--disable-sync",
     "--force-device-scale-factor=1",
 )
+
+_POLL = """
+    const done = arguments[0];
+    const look = () => {
+      let there = false;
+      try { there = (() => { @ })(); } catch (error) { there = false; }
+      if (there) done(true); else setTimeout(look, 20);
+    };
+    look();
+"""
 
 _LOOPBACK = build_opener(ProxyHandler({}))
 
@@ -56,6 +67,19 @@ class Browser:
     def run(self, script: str, *arguments: object) -> Any:  # noqa: ANN401 - JSON
         """What `script`, the body of a function, returns."""
         return self.call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def wait(self, script: str) -> None:
+        """Until `script` returns something true; an error after about ten seconds."""
+        # The browser itself looks again and again, at its own pace.
+        poll = _POLL.replace("@", script)
+        for _ in range(3):
+            try:
+                assert self.call("POST", "/execute/async", {"script": poll, "args": []})
+            except HTTPError as error:  # the page was replaced while it was looked at
+                error.close()
+            else:
+                return
+        raise AssertionError(f"never true: {script}")
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other."""

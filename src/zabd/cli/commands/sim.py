@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zabd.cli.commands.sim_files import FILE, keep, replay, shrink
+from zabd.cli.commands.sim_play import play
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.core_level import Outcome
@@ -108,6 +109,7 @@ def bug(*, name: str, seeds: int, start: int, save: Path | None, html: Path | No
 
 sim.add_command(replay)
 sim.add_command(shrink)
+sim.add_command(play)
 
 
 class _Report:
