@@ -46,11 +46,6 @@ class SessionTracker:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    @property
-    def next_deadline_ms(self) -> int | None:
-        """When the next bucket falls due; None while no session is tracked."""
-        return self._buckets.peekitem(0)[0] if self._buckets else None
-
     def track(
         self, session_id: SessionId, timeout_ms: int, owner: MemberId | None, now_ms: int
     ) -> None:
@@ -73,11 +68,6 @@ class SessionTracker:
         """
         tracked = self._sessions.get(session_id)
         return _UNKNOWN if tracked is None else (True, tracked.owner)
-
-    def timeout_of(self, session_id: SessionId) -> int | None:
-        """The session's timeout in ms; None if it is not tracked."""
-        tracked = self._sessions.get(session_id)
-        return tracked.timeout_ms if tracked is not None else None
 
     def forget(self, session_id: SessionId) -> None:
         """The session is closed or closing: it can neither expire nor be touched any more."""

@@ -14,7 +14,6 @@ from hashlib import blake2b
 from typing import Final
 
 from zabd.model.errors import StorageError
-from zabd.model.ids import LinkId
 from zabd.model.zxid import Zxid
 from zabd.replica.events import SnapshotTaken
 from zabd.replica.rebuild import TreeBuilder
@@ -331,4 +330,3 @@ def digest_of(data: bytes) -> bytes:
 
 
 Stream = RecordStream | SnapshotStream
-Installations = dict[LinkId, Installation]

@@ -62,11 +62,6 @@ class Deliveries:
         self._seen: dict[str, None] = {}
         self._changed = asyncio.Condition()
 
-    @property
-    def keys_seen(self) -> int:
-        """Requests of which a copy was handed out."""
-        return len(self._seen)
-
     async def take(self) -> Delivery | None:
         """The next copy, as soon as there is one; None when all have ended well."""
         async with self._changed:
