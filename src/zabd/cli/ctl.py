@@ -38,6 +38,12 @@ COMMANDS: dict[str, LazyCommand] = {
     "quota": LazyCommand(
         "zabd.cli.commands.quota", "quota", "Show, set or end the quota on a znode."
     ),
+    "shell": LazyCommand(
+        "zabd.cli.commands.shell", "shell", "Type ZooKeeper's commands, or pipe them in."
+    ),
+    "four": LazyCommand(
+        "zabd.cli.commands.four", "four", "Send a four-letter word to each member."
+    ),
     "status": LazyCommand("zabd.cli.commands.status", "status", "Show how each member is."),
     "lock": LazyCommand("zabd.cli.commands.lock", "lock", "Run a command while holding a lock."),
     "dedup": LazyCommand(
