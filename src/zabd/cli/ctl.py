@@ -50,6 +50,9 @@ COMMANDS: dict[str, LazyCommand] = {
         "zabd.cli.commands.dedup", "dedup", "Run a command once per key, replay its outcome."
     ),
     "demo": LazyCommand("zabd.cli.commands.demo", "demo", "Kill a leader under load, and judge."),
+    "bench": LazyCommand(
+        "zabd.cli.commands.bench", "bench", "Measure an ensemble: rate, latency, CPU."
+    ),
     "sim": LazyCommand(
         "zabd.cli.commands.sim", "sim", "Run members under faults, in simulated time."
     ),
