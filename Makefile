@@ -15,7 +15,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-recipes differential compat compat-kazoo compat-clients bench clean
+.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-recipes differential compat compat-kazoo compat-clients bench bench-compare bench-micro bench-check bench-failover clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 24
@@ -65,7 +65,19 @@ sim-recipes: $(TOOLS) ## Run SEEDS seeds of each recipe's campaign (ARGS='-k loc
 differential: $(TOOLS) ## Compare TARGET with Debian's ZooKeeper, over N scripts of random requests
 	$(BIN)/python -m tests.compat.differential -n $(N) --seed $(SEED) --target $(TARGET)
 
-bench: $(RUNTIME) ## Measure how long no write is acknowledged when the leader dies
+bench: $(RUNTIME) ## Measure three members on this machine: rate, latency, CPU
+	$(BIN)/zabctl bench $(ARGS)
+
+bench-compare: $(TOOLS) ## The same beside Debian's ZooKeeper, where it is installed
+	$(BIN)/python bench/compare.py $(ARGS)
+
+bench-micro: $(TOOLS) ## What the parts of a request cost
+	$(BIN)/python bench/micro.py $(ARGS)
+
+bench-check: $(TOOLS) ## Fail if a part of a request takes more instructions than when last committed
+	$(BIN)/python bench/micro.py --check $(ARGS)
+
+bench-failover: $(RUNTIME) ## Measure how long no write is acknowledged when the leader dies
 	$(BIN)/python bench/kill_leader.py $(ARGS)
 
 clean: ## Remove .venv and what the tools left behind

@@ -65,9 +65,11 @@ class Connection:
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port), SILENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        greeting = ConnectRequest(0, 0, SESSION_TIMEOUT_MS, 0, bytes(PASSWORD_SIZE), False)
-        self.socket.sendall(encode_connect(greeting))
-        self._read_frame()
+        try:
+            self._greet()
+        except (OSError, LoadError):
+            self.socket.close()
+            raise
         self._requests: list[bytes] = []
         self._next = 0
         self._expected = 1
@@ -76,6 +78,11 @@ class Connection:
         self.latencies_s: list[tuple[float, int]] = []
         self.answered = 0
         self.errors = 0
+
+    def _greet(self) -> None:
+        greeting = ConnectRequest(0, 0, SESSION_TIMEOUT_MS, 0, bytes(PASSWORD_SIZE), False)
+        self.socket.sendall(encode_connect(greeting))
+        self._read_frame()
 
     def call(self, op: Op) -> Result | None:
         """One request and its result; None for an error."""
@@ -171,6 +178,13 @@ class Connection:
             else:
                 sent[0] = (began, waiting - taken)
 
+    def finish(self) -> None:
+        """Wait for what is outstanding, and close."""
+        self.socket.setblocking(True)
+        while self._sent and (chunk := self.socket.recv(READ_BYTES)):
+            self._note(self._count(self._unread + chunk))
+        self.socket.close()
+
     def forget(self) -> None:
         """Begin another interval."""
         self.latencies_s.clear()
@@ -250,10 +264,10 @@ class Load:
         )
 
     def close(self) -> None:
-        """End the sessions; what they have asked for may still be done."""
+        """Take what was asked for, and hang up; the sessions end by themselves."""
         self._selector.close()
         for connection in self._connections:
-            connection.socket.close()
+            connection.finish()
 
 
 def remove(host: tuple[str, int], root: str) -> None:

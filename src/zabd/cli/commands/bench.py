@@ -66,7 +66,7 @@ def bench(
     *,
     as_json: bool,
 ) -> None:
-    r"""Measure the ensemble at HOSTS, or one of its own on this machine.
+    """Measure the ensemble at HOSTS, or one of its own on this machine.
 
     Any server of the ZooKeeper protocol will do. CPU is what the servers use for one operation,
     summed over all of them: it needs their --pids, and is the steadier figure on a busy machine.
@@ -76,7 +76,7 @@ def bench(
       0   measured
       1   measured, but there were error replies
       69  a server does not answer, or not as it should
-    """
+    """  # noqa: D301  (click wants the character itself)
     from zabd.cli.load import LoadError
 
     rows = []
