@@ -14,9 +14,15 @@ if TYPE_CHECKING:
     from zabd.client.hosts import Host
 
 _LETTERS = 4
+_EXIT_HELP = """\b
+Exit status:
+  0   a member answered, with --all every one
+  1   with --all: some did not
+  69  none did
+"""
 
 
-@click.command()
+@click.command(epilog=_EXIT_HELP)
 @click.argument("word")
 @click.option(
     "--server",
@@ -35,16 +41,10 @@ _LETTERS = 4
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, text by member.")
 def four(word: str, server: str, timeout: float, *, every: bool, as_json: bool) -> None:
-    r"""Send the four-letter WORD (ruok, srvr, mntr, ...) to each member and print the answers.
+    """Send the four-letter WORD (ruok, srvr, mntr, ...) to each member and print the answers.
 
     Each answer has a header when there are several members. A word that a member's configuration
     does not allow is answered with a sentence, one that it does not know with nothing.
-
-    \b
-    Exit status:
-      0   a member answered, with --all every one
-      1   with --all: some did not
-      69  none did
     """
     if len(word) != _LETTERS or not (word.isascii() and word.isprintable()):
         raise click.BadParameter("expected four ASCII letters", param_hint="WORD")
