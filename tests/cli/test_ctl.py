@@ -1,6 +1,9 @@
+import signal
+import socket
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
@@ -71,6 +74,38 @@ def test_a_path_that_no_server_takes_is_wrong_usage() -> None:
 
     assert result.exit_code == ExitStatus.USAGE
     assert "relative" in result.output
+
+
+def test_a_full_disk_behind_the_output_is_one_line() -> None:
+    """No traceback, and a status of its own: the command itself was done."""
+    zabctl = Path(sys.executable).with_name("zabctl")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [zabctl, "sim", "bugs"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+
+    assert done.returncode == ExitStatus.OUTPUT
+    assert done.stderr == b"zabctl: the output cannot be written: No space left on device\n"
+
+
+def test_an_interrupted_command_says_so_as_a_shell_does() -> None:
+    """130, which no refusal of the service can be taken for."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        zabctl = Path(sys.executable).with_name("zabctl")
+        command = [zabctl, "get", "/a", "--server", server]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as process, silent.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == ExitStatus.INTERRUPTED
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256])
+def test_a_key_that_no_znode_can_have_is_wrong_usage(key: str) -> None:
+    """Before anything is sent or run."""
+    result = CliRunner().invoke(cli, ["dedup", key, "--", "true"])
+
+    assert result.exit_code == ExitStatus.USAGE
+    assert "a key has 1 to 255 bytes" in result.output
 
 
 def test_no_member_is_one_line_and_a_status_of_its_own() -> None:

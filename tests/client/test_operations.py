@@ -1,8 +1,10 @@
 """Claims about the operations as methods: what is asked for, and what comes back."""
 
 import asyncio
+import inspect
 import json
 import logging
+import sys
 
 import pytest
 from tests.client.fast_loop import FastLoop, run
@@ -101,6 +103,24 @@ def test_a_recursive_delete_and_ensure_path_do_not_mind_who_was_there_first() ->
             assert await zk.exists("/x") is not None
 
     run(main)
+
+
+def test_a_recursive_delete_goes_deeper_than_the_stack_of_python() -> None:
+    """Depth is limited by the length of a path alone."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            await zk.ensure_path("/d" * 200)
+            await zk.delete("/d", recursive=True)
+            assert await zk.get_children("/") == []
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 150)
+    try:
+        run(main)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_a_transaction_does_all_or_nothing_and_names_the_culprit() -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from zabd.cli.output import EXIT_HELP, CommandError, ExitStatus
+from zabd.cli.output import EXIT_HELP, CommandError, ExitStatus, leave_output_alone, say
 from zabd.model.errors import ZabdError
 
 
@@ -88,6 +88,8 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except ZabdError as error:
             raise CommandError(str(error), _status_of(error)) from error
+        except KeyboardInterrupt:
+            raise SystemExit(ExitStatus.INTERRUPTED) from None
 
 
 @click.group(cls=LazyGroup, epilog=EXIT_HELP, context_settings={"show_default": True})
@@ -102,7 +104,13 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the installed command."""
-    cli.main(args=None if arguments is None else list(arguments), prog_name="zabctl")
+    try:
+        cli.main(args=None if arguments is None else list(arguments), prog_name="zabctl")
+    except OSError as error:
+        # Click knows a reader that went away; this is a full disk or the like.
+        say(f"the output cannot be written: {error.strerror}")
+        leave_output_alone()
+        raise SystemExit(ExitStatus.OUTPUT) from error
 
 
 def _status_of(error: ZabdError) -> ExitStatus:

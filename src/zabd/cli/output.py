@@ -7,12 +7,15 @@ Exit statuses, the same for every command:
     2   the command line is wrong
     65  (dedup) the key was used with another payload
     69  no ensemble: no member serves, or none could be reached in time
+    74  standard output cannot be written
     75  not now: somebody else holds it, time ran out, or the session or the reply was lost on the
         way, so that a write may or may not have been applied; trying again may help
     76  (dedup) an earlier attempt may have run and nobody knows how it ended
+    130 interrupted by Ctrl-C
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
@@ -28,8 +31,10 @@ class ExitStatus(IntEnum):
     USAGE = 2
     MISMATCH = 65
     NO_ENSEMBLE = 69
+    OUTPUT = 74
     TRY_AGAIN = 75
     IN_DOUBT = 76
+    INTERRUPTED = 130
 
 
 EXIT_HELP = """\b
@@ -38,7 +43,9 @@ Exit status:
   1   refused by the service (no such znode, wrong version, ...)
   2   wrong usage
   69  no member serves or could be reached
+  74  standard output cannot be written
   75  connection or session lost on the way, outcome unknown: try again
+  130 interrupted
 """
 
 
@@ -58,6 +65,11 @@ class CommandError(click.ClickException):
 def say(message: str) -> None:
     """A line about what goes on, to standard error, so that pipes carry results alone."""
     click.echo(f"zabctl: {message}", err=True)
+
+
+def leave_output_alone() -> None:
+    """What could not be written is not tried once more when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_json(value: object) -> None:

@@ -18,6 +18,7 @@ from zabd.model.errors import (
     ConnectionLossError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     UnimplementedError,
 )
 from zabd.model.ids import SessionId
@@ -218,11 +219,14 @@ class Operations(ABC):
 
     async def ensure_path(self, path: str, *, acl: tuple[Acl, ...] | None = None) -> None:
         """Create the znode and what is missing above it; that it exists is success."""
-        try:
-            await self._ensure(path, acl)
-        except NoNodeError:
-            await self.ensure_path(parent_of(path), acl=acl)
-            await self.ensure_path(path, acl=acl)
+        missing = [path]
+        while missing:
+            try:
+                await self._ensure(missing[-1], acl)
+            except NoNodeError:
+                missing.append(parent_of(missing[-1]))
+            else:
+                missing.pop()
 
     def transaction(self) -> Transaction:
         """Gather writes and checks that happen all together or not at all."""
@@ -480,13 +484,27 @@ class Operations(ABC):
         await self.call(op, raw=raw)
 
     async def _delete_below(self, path: str) -> None:
-        for name in await self.get_children(path):
-            child = join(path, name)
-            await self._delete_below(child)
+        """Leaves first, with a list of our own: a tree may be deeper than Python's stack."""
+        left = [join(path, name) for name in await self.get_children(path)]
+        opened: set[str] = set()
+        while left:
             try:
-                await self.call(Delete(child))
+                await self.call(Delete(left[-1]))
             except NoNodeError:
-                continue
+                left.pop()
+            except NotEmptyError:
+                if left[-1] in opened:
+                    raise
+                opened.add(left[-1])
+                left += await self._paths_in(left[-1])
+            else:
+                left.pop()
+
+    async def _paths_in(self, path: str) -> list[str]:
+        try:
+            return [join(path, name) for name in await self.get_children(path)]
+        except NoNodeError:
+            return []
 
     def _part_to_user(self, part: MultiPart) -> MultiPart:
         if isinstance(part, CreateResult | Create2Result):

@@ -36,8 +36,17 @@ Exit status: that of COMMAND, run or recorded (128 + n after signal n), or
 """
 
 
+def checked_key(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Callback of the key: refuses one that has no znode name."""
+    from zabd.client.recipes.dedup.keys import KEY_BYTES_MAX
+
+    if not 0 < len(value.encode()) <= KEY_BYTES_MAX:
+        raise click.BadParameter(f"a key has 1 to {KEY_BYTES_MAX} bytes", ctx, parameter)
+    return value
+
+
 @click.command(context_settings={"ignore_unknown_options": True}, epilog=EXIT_HELP)
-@click.argument("key")
+@click.argument("key", callback=checked_key)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "--payload", metavar="FILE", help="What is asked for; compared by digest. - is stdin."

@@ -14,9 +14,6 @@ from zabd.cli.demo.performance import DemoError, Performance
 from zabd.cli.output import CommandError, ExitStatus, print_json, say
 from zabd.model.errors import ZabdError
 
-INTERRUPTED = 130
-
-
 EXIT_HELP = """\b
 Exit status:
   0   every claim of the verdict holds
@@ -59,7 +56,7 @@ def demo(
             ExitStatus.REFUSED,
         ) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(ExitStatus.INTERRUPTED) from None
     finally:
         display.close()
         if not kept:
