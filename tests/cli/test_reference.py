@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 from zabd.cli.reference import reference
@@ -14,5 +15,5 @@ def test_each_exit_status_has_a_line_of_its_own() -> None:
     """A table that is filled like prose cannot be read, and a raw docstring makes it that."""
     page = reference()
     assert "\\b" not in page
-    assert page.count("\n  Exit status:\n") == 4
+    assert page.count("Exit status:") == len(re.findall(r"\n  Exit status:.*\n    \d", page)) > 3
     assert "\n    127  COMMAND is not found\n" in page
