@@ -16,6 +16,7 @@ from zabd.client.recipes import (
     DataWatch,
     DoubleBarrier,
     Election,
+    LeaderLatch,
     Lock,
     LockingQueue,
     Partitioner,
@@ -91,6 +92,24 @@ def test_election(seed: int) -> None:
     def check(history: History, facts: Facts) -> None:
         assert tokens(history) == sorted(tokens(history))
         assert not history.below("/election")
+
+    campaign(seed, work, check)
+
+
+@seeds
+def test_leader_latch(seed: int) -> None:
+    """What a latch's holder does comes in the order of the tokens, over lost sessions too."""
+
+    async def work(zk: Client, rng: Random, facts: Facts) -> None:
+        async with LeaderLatch(zk, "/latch") as latch:
+            await latch.wait_leading(timeout=6)
+            for _ in range(2):
+                await guarded_write(zk, latch._lock.znode, str(latch.fencing_token))
+                await asyncio.sleep(rng.uniform(0, 0.5))
+
+    def check(history: History, facts: Facts) -> None:
+        assert tokens(history) == sorted(tokens(history))
+        assert not history.below("/latch")
 
     campaign(seed, work, check)
 
