@@ -17,7 +17,6 @@ Znodes and costs are those of `Lock` on the same path: kazoo's `Election` and Cu
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar
 
@@ -142,6 +141,8 @@ class Election:
 
     async def _lead(self, lead: Callable[[Term], Awaitable[T]]) -> T:
         term = asyncio.ensure_future(_awaited(lead(self.term)))
+        # Whatever takes us out of here, somebody has looked at how it ended.
+        term.add_done_callback(_note)
         loss = asyncio.ensure_future(self._lock.wait_lost())
         try:
             await asyncio.wait([term, loss], return_when=asyncio.FIRST_COMPLETED)
@@ -154,7 +155,6 @@ class Election:
                 term.cancel()
                 # The next leader does not wait for it; our znode is what it waits for.
                 await asyncio.wait([term])
-                _note(term)
 
 
 class LeaderLatch:
@@ -262,7 +262,5 @@ async def _awaited(work: Awaitable[T]) -> T:
 
 
 def _note(term: "asyncio.Future[T]") -> None:
-    """Look at how a function ended whose term was over; nobody awaits it any more."""
-    with suppress(asyncio.CancelledError):
-        if (error := term.exception()) is not None:
-            log.warning("a leader's function failed after its term: %r", error)
+    if not term.cancelled() and (error := term.exception()) is not None:
+        log.info("a leader's function ended with %r", error)

@@ -107,10 +107,12 @@ class Partitioner:
         partition stays ours, idle, until it moves.
         """
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # When we are cancelled at the same moment nobody else looks at it.
+        failed.add_done_callback(lambda done: done.cancelled() or done.exception())
         dividing: asyncio.Task[None] | None = None
         try:
             await self._party.join()
-            dividing = asyncio.ensure_future(self._follow(work, failed))
+            dividing = self._client.spawn(self._follow(work, failed))
             await asyncio.wait([dividing, failed], return_when=asyncio.FIRST_COMPLETED)
             for each in (failed, dividing):
                 if each.done():
@@ -136,7 +138,7 @@ class Partitioner:
                     latest[:] = [members]
                     changed.set()
 
-        listening = asyncio.ensure_future(listen())
+        listening = self._client.spawn(listen())
         try:
             while True:
                 await changed.wait()
