@@ -126,6 +126,29 @@ def test_an_experiment_is_drawn_with_its_programs(tmp_path: Path) -> None:
     assert told["failure"] is None
 
 
+def test_a_stopped_and_a_killed_program_are_shown(tmp_path: Path) -> None:
+    """A lock holder that sleeps through its session's end, say."""
+
+    async def experiment(scenario: Scenario) -> None:
+        async def program() -> None:
+            await asyncio.sleep(100)
+
+        first, second = (scenario.spawn(name, program) for name in ("first", "second"))
+        scenario.spawn("third", program)
+        await asyncio.sleep(1)
+        first.pause()
+        second.kill()
+        await asyncio.sleep(1)
+        first.resume()
+        await asyncio.sleep(1)
+
+    simulate(experiment, seed=7, html=tmp_path / "run.html")
+    told = drawn_record(tmp_path / "run.html")
+    stopped = {(told["lanes"][span[0]], span[3]) for span in told["spans"] if span[2] > span[1]}
+    assert stopped == {("first", "paused"), ("second", "down")}
+    assert told["label"].count("killed") == 1
+
+
 def test_an_experiment_that_fails_is_drawn_too(tmp_path: Path) -> None:
     """The page says what it raised."""
 

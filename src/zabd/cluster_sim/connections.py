@@ -278,6 +278,11 @@ class End:
         incoming.receiver = self
 
     @property
+    def gone(self) -> bool:
+        """Whether its owner has let go of it: what arrives then reaches nobody."""
+        return self._gone
+
+    @property
     def unsent_bytes(self) -> int:
         """How much of what was sent does not fit into the kernel's window."""
         return max(0, self.outgoing.in_flight_bytes - WINDOW_BYTES)

@@ -28,6 +28,7 @@ def watch_clients(recorder: Recorder, wrapping: Wrapping) -> None:
     """Record what clients ask, hear and hold."""
     _watch_core_asking(recorder, wrapping)
     _watch_core_hearing(recorder, wrapping)
+    _watch_kills(recorder, wrapping)
     _watch_sessions(recorder, wrapping)
     _watch_locks(recorder, wrapping)
 
@@ -123,9 +124,7 @@ def _watch_core_hearing(recorder: Recorder, wrapping: Wrapping) -> None:
     def wrap_kill(kill: Any) -> Any:
         def noted(self: CoreClient) -> None:
             lane = recorder.lane(self.name)
-            recorder.add(lane, "life", "killed", NOBODY)
-            recorder.end_span(lane, "session")
-            recorder.begin_span(lane, "down", "killed")
+            recorder.killed(lane)
             kill(self)
 
         return noted
@@ -135,6 +134,21 @@ def _watch_core_hearing(recorder: Recorder, wrapping: Wrapping) -> None:
     wrapping.around(CoreClient, "_greeted", wrap_greeted)
     wrapping.around(CoreClient, "_forget_session", wrap_forget)
     wrapping.around(CoreClient, "kill", wrap_kill)
+
+
+def _watch_kills(recorder: Recorder, wrapping: Wrapping) -> None:
+    """Members' ends are told by their machines; a program's process is its loop."""
+
+    def wrap(kill: Any) -> Any:
+        def noted(self: VirtualLoop) -> None:
+            lane, alive = recorder.lane(self.name), self.alive
+            kill(self)
+            if alive and recorder.record.kinds[lane] == "client":
+                recorder.killed(lane)
+
+        return noted
+
+    wrapping.around(VirtualLoop, "kill", wrap)
 
 
 def _own_lane(recorder: Recorder) -> int:

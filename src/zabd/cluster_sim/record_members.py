@@ -16,6 +16,7 @@ from zabd.cluster_sim.ghosts import History
 from zabd.cluster_sim.record import NOBODY
 from zabd.cluster_sim.recorder import Recorder, Wrapping
 from zabd.cluster_sim.schedule import Action
+from zabd.cluster_sim.virtual_loop import VirtualLoop
 from zabd.cluster_sim.whole_member import WholeProcess
 from zabd.cluster_sim.zab_checks import Incarnation, ZabChecker
 from zabd.model.zxid import Zxid
@@ -237,21 +238,24 @@ def _watch_turns(recorder: Recorder, wrapping: Wrapping) -> None:
 
 
 def _watch_pauses(recorder: Recorder, wrapping: Wrapping) -> None:
+    def name(stopped: CoreProcess | VirtualLoop) -> str:
+        return stopped.name if isinstance(stopped, VirtualLoop) else stopped.member.host.name
+
     def wrap_pause(pause: Any) -> Any:
-        def noted(self: CoreProcess | WholeProcess) -> None:
+        def noted(self: CoreProcess | VirtualLoop) -> None:
             pause(self)
-            recorder.begin_span(recorder.lane(self.member.host.name), "paused", "stopped")
+            recorder.begin_span(recorder.lane(name(self)), "paused", "stopped")
 
         return noted
 
     def wrap_resume(resume: Any) -> Any:
-        def noted(self: CoreProcess | WholeProcess) -> None:
-            recorder.end_span(recorder.lane(self.member.host.name), "paused")
+        def noted(self: CoreProcess | VirtualLoop) -> None:
+            recorder.end_span(recorder.lane(name(self)), "paused")
             resume(self)
 
         return noted
 
-    for owner in (CoreProcess, WholeProcess):
+    for owner in (CoreProcess, VirtualLoop):
         wrapping.around(owner, "pause", wrap_pause)
         wrapping.around(owner, "resume", wrap_resume)
 

@@ -64,6 +64,14 @@ class Recorder:
         self.now[lane] = number
         return number
 
+    def killed(self, lane: int) -> None:
+        """A client's process is gone, and with it what it had."""
+        self.add(lane, "life", "killed", NOBODY)
+        for where, kind in list(self._open):
+            if where == lane:
+                self.end_span(lane, kind)
+        self.begin_span(lane, "down", "killed")
+
     def sample(self) -> None:
         """See what the last event has changed, before there is another one."""
         if self.on_event is not None and self.record.events:
@@ -83,8 +91,13 @@ class Recorder:
     def close(self) -> None:
         """The run is over: what lasted, lasted until here."""
         self.sample()
-        for lane, kind in list(self._open):
-            self.end_span(lane, kind)
+        events, now_us = self.record.events, self.level.schedule.now_us
+        # The end of a run ends its programs, which is no event of the run.
+        while events and (events[-1].label, events[-1].at_us) == ("killed", now_us):
+            events.pop()
+        for (lane, kind), (begun_us, _) in list(self._open.items()):
+            if begun_us < now_us:
+                self.end_span(lane, kind)
 
     # --- the trace -------------------------------------------------------------------------------
 

@@ -92,6 +92,8 @@ def _watch_pipes(recorder: Recorder, wrapping: Wrapping) -> None:
             event.kind = "link" if isinstance(payload, Mark) else "message"
             what = said or event.label.partition(" ")[2]
             event.label = f"from {pipe.source.name}: {what}"
+            if pipe.receiver.gone:
+                event.kind, event.label = "link", f"{event.label}, but nobody is there any more"
 
         return noted
 

@@ -144,6 +144,8 @@ function draw() { if (!pending) { pending = true; requestAnimationFrame(() => { 
 
 function paint() {
   readColours();
+  pen.font = "600 13px system-ui, sans-serif";
+  left = Math.max(74, ...rows.map((which) => pen.measureText(lanes[which]).width + 24));
   const ratio = devicePixelRatio || 1, box = canvas.getBoundingClientRect();
   width = box.width; height = box.height;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
@@ -175,7 +177,7 @@ function paintAxis(from, to) {
   if (trueTime) {
     const raw = gap / scale, power = 10 ** Math.floor(Math.log10(raw));
     const every = [1, 2, 5, 10].map((f) => f * power).find((f) => f >= raw);
-    for (let u = Math.ceil(from / every) * every; u < to; u += every) tickAt(x(u), u);
+    for (let u = Math.max(0, Math.ceil(from / every) * every); u < to; u += every) tickAt(x(u), u);
   } else {
     const every = Math.max(1, Math.ceil(gap / scale));
     for (let k = Math.max(0, Math.ceil(from / every) * every); k < Math.min(to, visible.length); k += every) tickAt(x(k), at[visible[k]]);
@@ -485,7 +487,7 @@ function paintTitle() {
     verdict.append(element("b", `✖ ${failure.id} ${failure.name}`), document.createTextNode(`${failure.id ? " is broken" : ""} (${failure.rule}): ${failure.detail}.`));
   } else {
     const faults = Object.values(run.faults).reduce((a, b) => a + b, 0);
-    verdict.append(element("b", "✓ Every check held"), document.createTextNode(` over ${run.events.toLocaleString("en")} events and ${faults} faults in ${(run.virtual_ms / 1000).toFixed(1)} s of virtual time.`));
+    verdict.append(element("b", "✓ Every check held"), document.createTextNode(` over ${run.events.toLocaleString("en")} events${faults ? ` and ${faults} faults` : ""} in ${(run.virtual_ms / 1000).toFixed(1)} s of virtual time.`));
   }
 }
 function listen() {
