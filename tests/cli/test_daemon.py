@@ -172,3 +172,16 @@ def test_the_checks_cannot_be_optimised_away() -> None:
 
     assert result.returncode == daemon.EXIT_CONFIG
     assert "python -O" in result.stderr
+
+
+@pytest.mark.ensemble
+def test_an_address_that_has_no_name_is_said_in_words(tmp_path: Path) -> None:
+    """The resolver's own reason, where the system's table of errors has none."""
+    voters = [
+        f"--server.{n}=nowhere.invalid:{free_port()}:{free_port()};{free_port()}" for n in "12"
+    ]
+    with member("--id", "1", "--dataDir", str(tmp_path / "d"), *voters) as process:
+        line = wait_for(process, "ended")
+        assert process.wait(PATIENCE_S) == daemon.EXIT_ADDRESS
+        assert "nowhere.invalid" in line
+        assert "Unknown error" not in line

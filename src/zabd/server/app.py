@@ -300,7 +300,9 @@ async def _bind(listening: Awaitable[None], what: str) -> None:
     try:
         await listening
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
+        # The resolver's numbers are negative, and not of the system's table.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise CannotListenError(f"cannot listen on {what}: {reason}") from error
 
 
