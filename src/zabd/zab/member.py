@@ -163,14 +163,22 @@ class Member(History):
         serving: bool = False,
     ) -> None:
         """Tell the host, if that is news."""
-        became = Became(state, phase, epoch, leader, serving)
-        if became != self.became:
-            self.became = became
-            self.outbox.append(became)
-            self.trace(
-                state.name.lower(),
-                {"phase": phase.name.lower(), "epoch": epoch, "leader": leader, "serving": serving},
-            )
+        now = self.became
+        # Asked after every message: to compare takes 0.1 us, an object to compare with 2.6 us.
+        if (now.state, now.phase, now.epoch, now.leader, now.serving) == (
+            state,
+            phase,
+            epoch,
+            leader,
+            serving,
+        ):
+            return
+        self.became = Became(state, phase, epoch, leader, serving)
+        self.outbox.append(self.became)
+        self.trace(
+            state.name.lower(),
+            {"phase": phase.name.lower(), "epoch": epoch, "leader": leader, "serving": serving},
+        )
 
     # --- the disk -------------------------------------------------------------------------------
 

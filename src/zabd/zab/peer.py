@@ -23,6 +23,7 @@ from zabd.zab.events import (
     EpochsPersisted,
     Event,
     Persisted,
+    Received,
     SnapshotInstalled,
     Start,
     StreamFailed,
@@ -107,6 +108,8 @@ class Peer:
     def _book(self, event: Event) -> None:
         m = self._m
         match event:
+            case Received():
+                pass  # the commonest
             case Persisted(append_id):
                 m.persisted(append_id)
             case EpochsPersisted(request_id):
