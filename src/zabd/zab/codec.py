@@ -163,6 +163,7 @@ _ENCODERS: Final = {
 }
 _PROPOSE: Final = _ENCODERS[messages.Propose][0]
 _CARRIED: Final = _ENCODERS[messages.Carried][0]
+_check_number: Final = _integer(len(_TYPES) - 1)
 _DECODERS: Final = tuple((kind, tuple(k.unpack for k in kinds)) for kind, kinds in _TYPES)
 
 
@@ -201,8 +202,7 @@ def decode(body: bytes | memoryview) -> Message:
     """The message in a frame without its length; RemoteProtocolError if there is none in it."""
     try:
         array = msgpack.unpackb(body, use_list=False, max_map_len=0)
-        number = _integer(len(_DECODERS) - 1)(array[0])
-        kind, checks = _DECODERS[number]
+        kind, checks = _DECODERS[_check_number(array[0])]
         if len(array) != len(checks) + 1:
             raise ValueError(f"{kind.__name__} has {len(checks)} fields, not {len(array) - 1}")
         # The number of values was compared a line above.
