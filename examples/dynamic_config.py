@@ -15,7 +15,7 @@ from typing import Any
 
 from zabd.client import Client, connect
 from zabd.client.recipes import DataWatch
-from zabd.model.errors import BadVersionError, ConnectionLossError, NodeExistsError, NoNodeError
+from zabd.model import BadVersionError, ConnectionLossError, NodeExistsError, NoNodeError
 
 CONFIG = "/config/app"
 Settings = Mapping[str, Any]

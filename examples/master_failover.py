@@ -15,10 +15,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from zabd.client import Client, EventStream, connect
-from zabd.client.recipes import Election, PersistentNode, TreeCache
-from zabd.client.recipes.election import Term
-from zabd.client.recipes.tree_cache import TreeChange
-from zabd.model.errors import BadVersionError, NodeExistsError, NoNodeError
+from zabd.client.recipes import Election, PersistentNode, Term, TreeCache, TreeChange
+from zabd.model import BadVersionError, NodeExistsError, NoNodeError
 
 MASTER, WORKERS, ASSIGNMENT = "/app/master", "/app/workers", "/app/assignment"
 SHARDS = tuple(f"shard-{number}" for number in range(8))

@@ -15,9 +15,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from zabd.client import Client, connect
-from zabd.client.recipes import DataWatch, Election
-from zabd.client.recipes.election import Term
-from zabd.model.errors import NodeExistsError
+from zabd.client.recipes import DataWatch, Election, Term
+from zabd.model import NodeExistsError
 
 TOPICS = "/topics"
 OFF = b"off"

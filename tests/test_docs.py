@@ -1,5 +1,6 @@
 """The documentation speaks of code that exists."""
 
+import ast
 import importlib
 import re
 from pathlib import Path
@@ -46,3 +47,34 @@ def test_every_page_is_reachable_from_the_index(page: Path) -> None:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", other.read_text("utf-8"))
     }
     assert page.name == "README.md" or page.resolve() in linked
+
+
+BLOCKS = [
+    pytest.param(block, id=f"{page.relative_to(ROOT)}:{number}")
+    for page in PAGES
+    for number, block in enumerate(
+        re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    )
+]
+SCRIPTS = [
+    pytest.param(path.read_text("utf-8"), id=path.name)
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("example", BLOCKS + SCRIPTS)
+def test_every_example_is_python_and_takes_what_is_on_offer(example: str) -> None:
+    """A reader copies it, and then rests on every name that it imports."""
+    flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile(example, "example", "exec", flags=flags)
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("zabd"):
+            offered = importlib.import_module(str(node.module)).__all__
+            assert {alias.name for alias in node.names} <= set(offered)
+
+
+def test_there_are_examples_at_all() -> None:
+    """If the pattern above stopped matching, the claim would be empty."""
+    assert len(BLOCKS) > 15
+    assert SCRIPTS
