@@ -53,6 +53,15 @@ def test_a_run_becomes_small(plan: Plan, faults: int, requests: int) -> None:
     assert len(small.lines) == shrinker.size.events
 
 
+def test_servers_and_programs_are_shrunk_too() -> None:
+    """Also there, a candidate that is given up leaves nothing behind."""
+    shrinker = Shrinker(Plan(5, "whole", "ephemeral-left"), runs(25))
+    assert shrinker.check == "S2"
+    shrinker.shrink()
+    assert shrinker.size.faults < shrinker.begun_with.faults
+    assert shrinker.plan.run().failure is not None
+
+
 def test_what_is_told_gets_smaller_and_the_time_is_kept() -> None:
     """When the time is over, the smallest so far is the result."""
     told: list[Size] = []

@@ -152,6 +152,7 @@ class Shrinker:
             try:
                 outcome = level.run()
             except _TooLongError:
+                level.end()  # which a run that ends by itself has done
                 return None
             failure = outcome.failure
             if failure is None or (check is not None and failure.id != check):
@@ -179,13 +180,13 @@ class Shrinker:
             shape=level.shape,
             clients=size.clients or None,
             decisions=decisions,
-            requests=None if self._is_about_progress(plan) else requests,
+            requests=None if self._is_about_progress() else requests,
         )
         return listed, size
 
-    def _is_about_progress(self, plan: Plan) -> bool:
+    def _is_about_progress(self) -> bool:
         """Whether requests must stay, since a run without any makes no progress by itself."""
-        return plan.level == "whole" or getattr(self, "check", "").startswith("L")
+        return getattr(self, "check", "").startswith("L")
 
     def _fails(self, candidate: Plan, *, seeds: int = 0) -> bool:
         """Whether a candidate breaks the same invariant; if so it is the best so far."""

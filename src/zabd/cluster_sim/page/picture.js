@@ -216,7 +216,7 @@ function paintSpans(from, to) {
     pen.restore();
     if (x1 - x0 > 60 && !what.startsWith("session")) {
       pen.font = "10.5px system-ui, sans-serif"; pen.textAlign = "left"; pen.textBaseline = "alphabetic"; pen.fillStyle = soft;
-      const offset = how === "dashed" ? -half - 4 : half + 10;
+      const offset = how === "dashed" ? -half - 4 : how === "thick" ? half + 10 : -half + 11;
       if (how !== "dashed" || !stacked.get(which + what)) pen.fillText(fitted(text, x1 - x0 - 6), x0 + 3, mid + offset);
     }
   }
