@@ -14,7 +14,7 @@ from tests.server.helpers import Trail, config_of, members, run, until
 
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import StorageError
-from zabd.model.ops import Create, GetData, Op, SetData, Sync
+from zabd.model.ops import Auth, Create, GetData, Op, SetData, Sync
 from zabd.model.results import CreateResult, GetDataResult
 from zabd.model.session import ConnectRequest, ConnectResponse
 from zabd.model.zxid import ZXID_ZERO
@@ -595,5 +595,71 @@ def test_a_leader_that_stood_still_answers_nobody_before_it_knows(
             with pytest.raises(ConnectionResetError):
                 await session.get("/a")
             session.close()
+
+    run(scenario)
+
+
+MONITORED = {
+    *[
+        "version",
+        "server_state",
+        "peer_state",
+        "avg_latency",
+        "max_latency",
+        "min_latency",
+        "packets_received",
+    ],
+    *[
+        "packets_sent",
+        "num_alive_connections",
+        "outstanding_requests",
+        "znode_count",
+        "watch_count",
+    ],
+    *["ephemerals_count", "approximate_data_size", "global_sessions", "local_sessions", "uptime"],
+    *["open_file_descriptor_count", "max_file_descriptor_count", "connection_drop_probability"],
+    *["last_client_response_size", "max_client_response_size", "min_client_response_size"],
+    *["outstanding_tls_handshake", "auth_failed_count", "non_mtls_remote_conn_count"],
+    *[
+        "non_mtls_local_conn_count",
+        "quorum_size",
+        "learners",
+        "synced_followers",
+        "synced_observers",
+    ],
+    *["synced_non_voting_followers", "pending_syncs", "leader_uptime", "last_proposal_size"],
+    *["max_proposal_size", "min_proposal_size"],
+}
+"""The gauges that monitoring programs read at a leader (CLIENT_PROTOCOL section 21)."""
+
+
+def test_mntr_of_a_leader_has_every_gauge_and_they_move(fresh: Callable[[], Path]) -> None:
+    """Dashboards made for ZooKeeper find their numbers, and the numbers mean something."""
+
+    async def monitored(server: Server) -> dict[str, str]:
+        text = await ask_word(server.driver.clients.port, b"mntr")
+        return dict(line.removeprefix("zk_").split("\t", 1) for line in text.splitlines())
+
+    async def scenario() -> None:
+        servers = three(fresh())
+        async with running(*servers):
+            await until(
+                lambda: leader_of(servers) and all(s.driver.replica.serving for s in servers)
+            )
+            leader = leader_of(servers)
+            assert leader is not None
+            session = await open_session(leader)
+            await session.create("/a", bytes(500))
+            await session.get("/a")
+            before = await monitored(leader)
+            assert set(before) >= MONITORED
+            assert int(before["last_client_response_size"]) > 500
+            assert 0 < int(before["min_client_response_size"]) < 100
+            assert before["synced_followers"] == "2"
+            refused = await session.ask(Auth(0, "nonsense", b""))
+            assert refused.error
+            session.close()
+            after = await monitored(leader)
+            assert (before["auth_failed_count"], after["auth_failed_count"]) == ("0", "1")
 
     run(scenario)

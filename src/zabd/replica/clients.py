@@ -318,7 +318,7 @@ class Clients:
             output = connection.output
             if output:
                 connection.sent += len(output)
-                self.stats.sent += len(output)
+                self.stats.note_responses(output)
                 data = output[0] if len(output) == 1 else b"".join(output)
                 writes.append(Write(connection.connection_id, data))
                 connection.output = []
@@ -546,6 +546,7 @@ class Clients:
 
     def _authenticate(self, connection: Connection, xid: int, frame: bytes) -> None:
         if not takes_credentials(connection, frame, self._config):
+            self.stats.auth_failed += 1
             self.output(connection, replies.reply(xid, 0, ErrorCode.AUTH_FAILED))
             self.cut(connection)
             return

@@ -108,6 +108,7 @@ class Leadership:
         self._must_found = not tree.secret or tree.nodes[CONFIG_PATH].data != self._config_text
         self._last_proposed = Zxid(tree.zxid)
         self.space_low = False
+        self.since_ms = now_ms
         self.expired_count = 0
         self.last_time_ms = tree.time_ms
 

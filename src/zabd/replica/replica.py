@@ -171,6 +171,11 @@ class Replica:
         effects += self.clients.take_effects()
         return effects
 
+    def digests(self) -> list[tuple[int, int]]:
+        """Zxids and the digests that the tree had at them: what was compared lately, then now."""
+        compared = [(zxid, self._digests[zxid]) for zxid in self._digest_order]
+        return [*compared, (self.tree.zxid, self.tree.digest)]
+
     def install_tree(self, tree: ZnodeTree) -> None:
         """Take the tree of a snapshot that the leader sent, before `SnapshotInstalled` is told."""
         assert not self.clients.serving, "a tree is replaced only while synchronising"

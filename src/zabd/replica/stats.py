@@ -8,12 +8,16 @@ class ClientStats:
 
     __slots__ = (
         "answered_at_once",
+        "auth_failed",
         "latency_max_ms",
         "latency_min_ms",
         "latency_total_ms",
         "notifications",
         "outstanding",
         "received",
+        "response_last_bytes",
+        "response_max_bytes",
+        "response_min_bytes",
         "sent",
         "waited",
     )
@@ -26,12 +30,24 @@ class ClientStats:
         """Start counting anew, as the word `srst` asks; what is outstanding stays."""
         self.received = 0
         self.sent = 0
+        self.auth_failed = 0
+        self.response_last_bytes = self.response_min_bytes = self.response_max_bytes = -1
         self.notifications = 0
         self.answered_at_once = 0
         self.waited = 0
         self.latency_total_ms = 0
         self.latency_max_ms = 0
         self.latency_min_ms = 0
+
+    def note_responses(self, output: list[bytes]) -> None:
+        """These frames leave for a client; -1 stands for a size as long as none has."""
+        sizes = [len(frame) for frame in output]
+        self.sent += len(sizes)
+        self.response_last_bytes = sizes[-1]
+        self.response_max_bytes = max(self.response_max_bytes, *sizes)
+        least = min(sizes)
+        if not 0 <= self.response_min_bytes <= least:
+            self.response_min_bytes = least
 
     def note_latency(self, latency_ms: int) -> None:
         """A request that had to wait was answered after this time."""

@@ -206,8 +206,8 @@ class MemberReport:
         return watches.watcher_count, watches.path_count, len(watches)
 
     def digests(self) -> Sequence[tuple[int, int]]:
-        """The digest as of now; reading it settles it."""
-        return [(self.zxid, self._replica.tree.digest)]
+        """What the members compared lately, and the digest as of now; reading it settles it."""
+        return self._replica.digests()
 
     def directory_sizes(self) -> tuple[int, int]:
         """As the storage keeps count: the disk is not asked for the sake of a word."""
@@ -238,7 +238,10 @@ class MemberReport:
             ("uptime", self._driver.now_ms() - self._started_ms),
             ("connection_drop_probability", 0.0),
             ("outstanding_tls_handshake", 0),
-            ("auth_failed_count", 0),
+            ("auth_failed_count", stats.auth_failed),
+            ("last_client_response_size", stats.response_last_bytes),
+            ("min_client_response_size", stats.response_min_bytes),
+            ("max_client_response_size", stats.response_max_bytes),
             ("non_mtls_remote_conn_count", 0),
             ("non_mtls_local_conn_count", 0),
         )
@@ -250,7 +253,9 @@ class MemberReport:
             yield "learners", links
             yield "synced_followers", links - self._synced_observers()
             yield "synced_non_voting_followers", 0
-            yield "pending_syncs", 0
+            yield "pending_syncs", replica.peer.learners_behind
+            if replica.leadership is not None:
+                yield "leader_uptime", self._driver.now_ms() - replica.leadership.since_ms
             yield "last_proposal_size", self._driver.proposals.last
             yield "min_proposal_size", self._driver.proposals.low
             yield "max_proposal_size", self._driver.proposals.high

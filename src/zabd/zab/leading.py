@@ -116,6 +116,11 @@ class Leading:
         """The learners that are in broadcast."""
         return self._learners.in_step()
 
+    @property
+    def behind(self) -> int:
+        """How many learners have a link and are not in broadcast yet."""
+        return len(self._learners.links) - len(self._learners.in_step())
+
     def is_in_step(self, link: LinkId) -> bool:
         """Whether the learner on this link is in broadcast."""
         learner = self._learners.links.get(link)

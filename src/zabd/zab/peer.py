@@ -204,6 +204,11 @@ class Peer:
         return sum(member in voters for member in self.learner_links.values())
 
     @property
+    def learners_behind(self) -> int:
+        """A leader's learners that are being synchronised."""
+        return self._role.behind if isinstance(self._role, Leading) else 0
+
+    @property
     def can_submit(self) -> bool:
         """Whether Submit is welcome: the leader is established and not too much is in flight."""
         return isinstance(self._role, Leading) and self._role.can_submit
