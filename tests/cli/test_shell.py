@@ -373,8 +373,8 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
 
-    def expect(self, text: str) -> None:
-        """Wait for a text behind what was expected before."""
+    def expect(self, text: str) -> str:
+        """Wait for a text behind what was expected before; what was said before it."""
         deadline = time.monotonic() + PATIENCE_S
         while text not in self.said:
             assert time.monotonic() < deadline, f"{text!r} is not in {self.said!r}"
@@ -383,7 +383,8 @@ class Terminal:
                 if b"\x1b[6n" in data:  # it asks where the cursor is
                     os.write(self._descriptor, b"\x1b[1;1R")
                 self.said += data.decode("utf-8", "replace")
-        self.said = self.said.partition(text)[2]
+        before, _, self.said = self.said.partition(text)
+        return before
 
     def ended(self) -> int:
         status = os.waitpid(self._pid, 0)[1]
@@ -414,6 +415,46 @@ def test_at_a_terminal_it_completes_colours_and_remembers(
 
     assert terminal.ended() == 0
     assert f"create {at} hello" in (tmp_path / "zabd" / "shell_history").read_text("utf-8")
+
+
+def test_without_the_extra_it_reads_plain_lines(member: str, at: str, tmp_path: Path) -> None:
+    """And says in one sentence what would bring more."""
+    missing = tmp_path / "prompt_toolkit.py"
+    missing.write_text("raise ImportError('not installed')", "utf-8")
+    terminal = Terminal(member, tmp_path, PYTHONPATH=str(tmp_path))
+    terminal.expect("pip install zabd[shell]")
+    terminal.expect("(CONNECTED)] ")
+    terminal.type(f"create {at} hello\n")
+    terminal.expect(f"Created {at}")
+    terminal.type("close\n")
+    terminal.expect("(CLOSED)] ")
+    terminal.type("\x04")
+
+    assert terminal.ended() == 0
+
+
+@pytest.mark.ensemble
+def test_watches_and_ephemerals_outlive_a_member(tmp_path: Path) -> None:
+    """The session moves to another one; whoever sits there sees it move, and the event."""
+    with Ensemble(tmp_path, voters=3) as ensemble:
+        ensemble.start()
+        terminal = Terminal(ensemble.hosts, tmp_path)
+        terminal.expect("(CONNECTED)]")
+        terminal.type("connect\r")
+        terminal.expect("Connected to 127.0.0.1:")
+        port = int(terminal.expect("\x1b[0m"))
+        terminal.type("create -e /mine hello\r")
+        terminal.expect("Created /mine")
+        terminal.type("get -w /mine\r")
+        terminal.expect("hello")
+        next(member for member in ensemble.members if member.client_port == port).kill()
+        terminal.expect("is SUSPENDED")
+        terminal.expect("is CONNECTED")
+        terminal.type("set /mine y\r")
+        terminal.expect("WATCHER: NodeDataChanged /mine")
+        terminal.type("quit\r")
+
+        assert terminal.ended() == 0
 
 
 def test_what_a_znode_holds_gives_a_terminal_no_orders(

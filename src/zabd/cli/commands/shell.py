@@ -60,6 +60,9 @@ async def _connect(shell: Shell, *, typed: bool) -> None:
 
 
 async def _at_terminal(shell: Shell) -> None:
+    if not sys.stdout.isatty():  # it goes into a pipe, where no editor can draw
+        await run_lines(shell, sys.stdin.fileno(), prompt=True)
+        return
     try:
         from zabd.cli.shell.terminal import run_terminal
     except ImportError:

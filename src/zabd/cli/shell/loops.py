@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING
+
+import click
 
 from zabd.cli.shell.lines import LineError, LineSplitter, decoded
 
@@ -80,5 +81,5 @@ def _deliver(chunk: "asyncio.Future[bytes]", data: bytes) -> None:
 
 
 def _prompt(shell: "Shell") -> None:
-    sys.stdout.write(f"[{shell.connection.server}({shell.state})] ")
-    sys.stdout.flush()
+    # To standard error, so that a pipe carries answers alone.
+    click.echo(f"[{shell.connection.server}({shell.state})] ", nl=False, err=True)
