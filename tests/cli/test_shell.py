@@ -263,7 +263,7 @@ def test_what_was_typed_is_done_again(run: Run, at: str) -> None:
 
 def test_a_connection_is_closed_and_opened_again(run: Run, member: str) -> None:
     """In between each command that needs one says so."""
-    out, err, status = run("close", "ls /", f"connect {member}", "ls /", "connect :x:")
+    out, err, status = run("close", "ls /", f"connect {member}", "ls /", "connect h:x")
 
     assert out.splitlines()[0] == f"Connected to {member}"
     assert len(err.splitlines()) == 2
@@ -354,6 +354,30 @@ def test_one_command_has_its_own_status(
     assert len(ended.stderr.splitlines()) == (status is not ExitStatus.OK)
 
 
+def test_without_an_input_there_is_nothing_to_do(member: str) -> None:
+    """As where a service manager has closed it."""
+    closed = [
+        sys.executable,
+        "-c",
+        "import os, sys; os.close(0); os.execv(sys.argv[1], sys.argv[1:])",
+    ]
+    ended = subprocess.run(
+        [*closed, *SHELL, "--server", member], capture_output=True, timeout=60, check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_the_longest_line_is_a_request_like_any_other(member: str, at: str) -> None:
+    """Data of nearly a mebibyte is taken; the session lives meanwhile."""
+    ended = piped(
+        member, f"create {at} {'x' * 1_000_000}\nset {at} {'y' * 1_048_500}\nls /".encode()
+    )
+
+    assert ended.stdout.startswith(f"Created {at}\n[".encode())
+    assert (ended.stderr, ended.returncode) == (b"", 0)
+
+
 class Terminal:
     """A pseudo terminal with a shell at it."""
 
@@ -406,7 +430,7 @@ def test_at_a_terminal_it_completes_colours_and_remembers(
     terminal.type(f"get -w {at}\r")
     terminal.expect("hello")
     terminal.type("getAl\t")
-    terminal.expect("getAllChildrenNumber")
+    terminal.expect("lChildrenNumber")
     terminal.type(f" {at[:-1]}\t")
     terminal.type("\x03")
     terminal.type(f"set {at} x\r")

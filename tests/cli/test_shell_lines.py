@@ -1,4 +1,6 @@
+import contextlib
 import shlex
+import time
 
 import pytest
 from hypothesis import given
@@ -40,6 +42,30 @@ def test_a_line_is_quoted_as_in_a_shell(line: str, words: list[str]) -> None:
 def test_what_is_quoted_comes_back(words: list[str]) -> None:
     """So a script can quote any word."""
     assert split(shlex.join(["set", *words])) == ["set", *words]
+
+
+@given(st.text("ab '\"\\\t/-", max_size=30))
+def test_words_are_those_of_shlex(line: str) -> None:
+    """Which does not do for long lines, but is right."""
+    try:
+        expected = shlex.split(line)
+    except ValueError:
+        with pytest.raises(LineError):
+            split(line)
+    else:
+        assert split(line) == expected
+
+
+@pytest.mark.parametrize("text", ["x", " x", "\\x", "''", '"x"', '\\"'])
+def test_the_longest_line_is_read_quickly(text: str) -> None:
+    """The session must not expire meanwhile; what takes long with length takes minutes here."""
+    line = text * (LINE_BYTES_MAX // len(text))
+    started = time.monotonic()
+    with contextlib.suppress(LineError):
+        split(line)
+        split(f'"{line}')
+
+    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize("line", ["ls '/", 'get "', "get \\", "ls /\x00", "\x1b[2J", "ls \x7f"])

@@ -1,6 +1,7 @@
 """`zabctl shell`: ZooKeeper's command line on a zabd or ZooKeeper ensemble."""
 
 import asyncio
+import os
 import sys
 
 import click
@@ -33,7 +34,9 @@ def shell(connection: Connection, command: tuple[str, ...], *, as_json: bool) ->
 
 
 async def _run(connection: Connection, words: list[str], *, as_json: bool) -> ExitStatus:
-    typed = not words and sys.stdin.isatty()
+    # Without a standard input there is nobody who types, and nothing to read.
+    descriptor = -1 if sys.stdin is None else sys.stdin.fileno()
+    typed = not words and descriptor >= 0 and os.isatty(descriptor)
     history = History(history_file() if typed else None)
     shell = Shell(connection, Printer(as_json=as_json), history, tell_state=typed)
     try:
@@ -43,8 +46,8 @@ async def _run(connection: Connection, words: list[str], *, as_json: bool) -> Ex
             await shell.run_words(words)
         elif typed:
             await _at_terminal(shell)
-        else:
-            await run_lines(shell, sys.stdin.fileno(), prompt=False)
+        elif descriptor >= 0:
+            await run_lines(shell, descriptor, prompt=False)
     finally:
         await shell.close()
     return ExitStatus.OK if typed else shell.status

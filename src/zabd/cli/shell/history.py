@@ -27,11 +27,11 @@ class History:
         self.earlier = self._load()
 
     def add(self, line: str, *, secret: bool = False) -> None:
-        """Take a line; a secret one is remembered by its first word only, and not in the file."""
-        kept = line.split(maxsplit=1)[0] if secret else line
-        self.lines.append(kept)
+        """Take a line; of a secret or a very long one only the first word, and not in the file."""
+        whole = not secret and len(line) <= LINE_LENGTH_MAX
+        self.lines.append(line if whole else line[:LINE_LENGTH_MAX].split(maxsplit=1)[0])
         del self.lines[:-LINES_MAX]
-        if not secret and len(line) <= LINE_LENGTH_MAX:
+        if whole:
             self._append(line)
 
     def _load(self) -> list[str]:

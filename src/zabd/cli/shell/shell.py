@@ -132,9 +132,11 @@ class Shell:
         self._print(event)
 
     def _print(self, event: WatchEvent) -> None:
-        if not self.print_watches:
+        name = _EVENT_NAMES.get(EventType(event.type))
+        if (
+            name is None or not self.print_watches
+        ):  # without one it is about the session, not a znode
             return
-        name = _EVENT_NAMES.get(EventType(event.type), "None")
         if self.out.as_json:
             self.out.json({"event": name, "path": event.path})
         else:
