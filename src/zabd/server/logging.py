@@ -51,9 +51,12 @@ def _key(key: str) -> str:
     return "".join(char if char.isascii() and char.isidentifier() else "_" for char in key)
 
 
+_NEEDS_QUOTES = frozenset(" \"'=\\")
+
+
 def _logfmt_value(value: object) -> str:
     text = _text(value)
-    plain = text and text.isascii() and text.isprintable() and not set(text) & set(' "=\\')
+    plain = text and text.isascii() and text.isprintable() and not set(text) & _NEEDS_QUOTES
     return text if plain else json.dumps(text)
 
 
