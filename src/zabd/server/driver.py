@@ -169,6 +169,8 @@ class Driver:
         self._turn_due = False
         if self._over:
             return
+        # In every turn: at full speed a disk goes from its floor to full within a second.
+        self._look_at_the_disk()
         try:
             self._step_and_flush()
         except Exception as error:  # noqa: BLE001  (whatever it is, this incarnation is over)
@@ -210,7 +212,6 @@ class Driver:
 
     def _elapsed(self) -> None:
         self._timer = None
-        self._look_at_the_disk()
         self.happened(events.Elapsed())
 
     # Failure.
