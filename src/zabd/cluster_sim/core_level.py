@@ -7,11 +7,11 @@ something within a bound and to agree.
 One seed gives one run: everything is drawn from the schedule's streams, and nothing else moves it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from zabd.cluster_sim.connections import Mark, describe_payload
 from zabd.cluster_sim.core_member import CoreMember
@@ -20,7 +20,7 @@ from zabd.cluster_sim.faults import Nemesis
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import Network
 from zabd.cluster_sim.schedule import US_PER_MS, Schedule
-from zabd.cluster_sim.shape import Shape, draw_shape
+from zabd.cluster_sim.shape import NOTHING_FIXED, Shape, draw_shape
 from zabd.cluster_sim.trace import Trace
 from zabd.cluster_sim.zab_checks import ZabChecker
 from zabd.model.errors import StorageError
@@ -65,9 +65,12 @@ class CoreLevel:
     peer_class: type[Peer] = Peer
     storage_class: type[Storage] = Storage
 
-    def __init__(self, seed: int, shape: Shape | None = None) -> None:
+    def __init__(
+        self, seed: int, shape: Shape | None = None, *, fixed: Mapping[str, Any] = NOTHING_FIXED
+    ) -> None:
+        """Take `shape`, or draw one from the seed in which what `fixed` names is as it says."""
         self.schedule = Schedule(seed)
-        self.shape = shape or draw_shape(self.schedule.stream)
+        self.shape = shape or replace(draw_shape(self.schedule.stream), **fixed)
         self.trace = Trace(lambda: self.schedule.now_us)
         self.network = Network(
             self.schedule, self.trace, latency=self.shape.latency, describe=describe_message

@@ -13,7 +13,7 @@ from zabd.cluster_sim.core_level import CoreLevel, Outcome
 from zabd.cluster_sim.decisions import Decision, Listed
 from zabd.cluster_sim.mutants import MUTANTS
 from zabd.cluster_sim.shape import Shape
-from zabd.cluster_sim.sweep import LEVELS
+from zabd.cluster_sim.sweep import LEVELS, make_level
 from zabd.cluster_sim.work import Work
 
 
@@ -33,7 +33,7 @@ class Plan:
     def made(self) -> Iterator[CoreLevel]:
         """The run, ready to begin; the mistake it names is in the code while this is open."""
         with MUTANTS[self.mutant].planted() if self.mutant is not None else nullcontext():
-            level = LEVELS[self.level](self.seed, self.shape)
+            level = make_level(self.seed, self.level, self.mutant, self.shape)
             if self.clients is not None:
                 del clients_of(level)[self.clients :]
             if self.requests is not None:

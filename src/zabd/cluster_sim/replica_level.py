@@ -1,12 +1,15 @@
 """The core level proper: whole members without asyncio, and clients that compare what they hear."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from zabd.cluster_sim.core_client import CoreClient
 from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.replica_member import ReplicaProcess
 from zabd.cluster_sim.schedule import US_PER_MS, Schedule
-from zabd.cluster_sim.shape import Shape
+from zabd.cluster_sim.shape import NOTHING_FIXED, Shape
 from zabd.model.ids import MemberId, format_session
 
 WALL_MS = 1_700_000_000_000
@@ -32,8 +35,10 @@ class ReplicaLevel(CoreLevel):
     process_class = ReplicaProcess
     checker: ReplicaChecker
 
-    def __init__(self, seed: int, shape: Shape | None = None) -> None:
-        super().__init__(seed, shape)
+    def __init__(
+        self, seed: int, shape: Shape | None = None, *, fixed: Mapping[str, Any] = NOTHING_FIXED
+    ) -> None:
+        super().__init__(seed, shape, fixed=fixed)
         self.wall_clock = WallClock(self.schedule)
         count = self.schedule.stream("clients").choice((1, 2, 4))
         self.clients = [CoreClient(self, f"c{number}") for number in range(1, count + 1)]

@@ -4,10 +4,11 @@ A seed draws which kinds of faults are on at all ("swarm testing": Groce et al.,
 a fault that is always on hides what only happens without it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from random import Random
-from typing import Final, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from zabd.cluster_sim.connections import Latency
 from zabd.cluster_sim.disks import DiskSpeed
@@ -68,6 +69,10 @@ class Shape:
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
+
+
+NOTHING_FIXED: Final[Mapping[str, Any]] = MappingProxyType({})
+"""A shape of which the seed decides everything."""
 
 
 def draw_shape(stream: Callable[[str], Random]) -> Shape:

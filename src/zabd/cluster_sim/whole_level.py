@@ -4,9 +4,9 @@ It shares the core level's shapes, faults, phases and checks. What it adds is ev
 replica and the outside: sockets, framing, drivers, timers, the client, its recipes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.core_member import CoreMember
@@ -14,7 +14,7 @@ from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.replica_level import WallClock
 from zabd.cluster_sim.schedule import US_PER_MS
-from zabd.cluster_sim.shape import Shape
+from zabd.cluster_sim.shape import NOTHING_FIXED, Shape
 from zabd.cluster_sim.watched_peer import Watcher
 from zabd.cluster_sim.whole_client import Program, Resource, programs
 from zabd.cluster_sim.whole_member import WholeProcess, server_config
@@ -33,8 +33,10 @@ class WholeLevel(CoreLevel):
     checker: ReplicaChecker
     turn_us = TURN_US
 
-    def __init__(self, seed: int, shape: Shape | None = None) -> None:
-        super().__init__(seed, shape)
+    def __init__(
+        self, seed: int, shape: Shape | None = None, *, fixed: Mapping[str, Any] = NOTHING_FIXED
+    ) -> None:
+        super().__init__(seed, shape, fixed=fixed)
         self.wall_clock = WallClock(self.schedule)
         self.watcher = Watcher(self.checker)
         self.resource = Resource()

@@ -14,6 +14,7 @@ from zabd.cli.commands.sim_play import play
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.core_level import Outcome
+    from zabd.cluster_sim.mutants import Mutant
 
 # Bare peers on real storages; members without sockets, and clients; servers and client programs.
 _LEVELS = ("zab", "core", "whole")
@@ -74,8 +75,7 @@ def bugs(*, as_json: bool) -> None:
 
     for mutant in MUTANTS.values():
         if as_json:
-            told = {"name": mutant.name, "bug": mutant.bug, "what": mutant.what}
-            click.echo(json.dumps({**told, "level": mutant.level}))
+            click.echo(json.dumps(_bug_as_object(mutant)))
         else:
             click.echo(f"{mutant.name:<24} {mutant.bug:<5} {mutant.level:<6} {mutant.what}")
 
@@ -94,7 +94,7 @@ def bug(*, name: str, seeds: int, start: int, save: Path | None, html: Path | No
     if name not in MUTANTS:
         raise click.BadParameter(f"{name} is not one of {', '.join(MUTANTS)}", param_hint="name")
     mutant = MUTANTS[name]
-    click.echo(f"{mutant.bug}: {mutant.what}")
+    click.echo(f"{mutant.bug}: {mutant.what}\n{mutant.history} ({mutant.reference})")
     for tried, outcome in enumerate(sweep(range(start, start + seeds), mutant.level, name), 1):
         if outcome.failure is not None:
             click.echo(f"found by seed {outcome.seed}, the {tried}. that was tried")
@@ -157,6 +157,12 @@ class _Report:
             f"({self._events / took_s:,.0f}/s), {self._faults:,} faults, "
             f"{self._virtual_ms / 1000:,.0f} s of virtual time in {took_s:.1f} s"
         )
+
+
+def _bug_as_object(mutant: "Mutant") -> dict[str, object]:
+    names = ("name", "bug", "level", "what", "history", "reference")
+    told: dict[str, object] = {name: getattr(mutant, name) for name in names}
+    return {**told, "found_by": sorted(mutant.found_by)}
 
 
 def _as_object(outcome: "Outcome") -> dict[str, object]:
