@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from zabd.cluster_sim.shape import NOTHING_FIXED
@@ -23,7 +23,7 @@ class Mutant:
     level: str
     found_by: frozenset[str]  # the checks that are meant to find it
     patches: Callable[[], list[Patch]]
-    shape: Mapping[str, Any] = NOTHING_FIXED  # fixed while it is hunted
+    shape: Mapping[str, Any] = field(default_factory=lambda: NOTHING_FIXED)  # while it is hunted
 
     @contextmanager
     def planted(self) -> Iterator[None]:
