@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from zabd.cli.commands.sim_bugs import bugs
 from zabd.cli.commands.sim_files import FILE, keep, replay, shrink
 from zabd.cli.commands.sim_play import play
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.core_level import Outcome
-    from zabd.cluster_sim.mutants import Mutant
 
 # Bare peers on real storages; members without sockets, and clients; servers and client programs.
 _LEVELS = ("zab", "core", "whole")
@@ -68,19 +68,6 @@ def run(
 
 
 @sim.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each mutant.")
-def bugs(*, as_json: bool) -> None:
-    """List the mistakes that can be planted."""
-    from zabd.cluster_sim.mutants import MUTANTS
-
-    for mutant in MUTANTS.values():
-        if as_json:
-            click.echo(json.dumps(_bug_as_object(mutant)))
-        else:
-            click.echo(f"{mutant.name:<24} {mutant.bug:<5} {mutant.level:<6} {mutant.what}")
-
-
-@sim.command()
 @click.argument("name")
 @click.option("--seeds", default=200, show_default=True, help="How many seeds to try.")
 @click.option("--start", default=1, show_default=True, help="The first seed.")
@@ -94,7 +81,7 @@ def bug(*, name: str, seeds: int, start: int, save: Path | None, html: Path | No
     if name not in MUTANTS:
         raise click.BadParameter(f"{name} is not one of {', '.join(MUTANTS)}", param_hint="name")
     mutant = MUTANTS[name]
-    click.echo(f"{mutant.bug}: {mutant.what}\n{mutant.history} ({mutant.reference})")
+    click.echo(str(mutant))
     for tried, outcome in enumerate(sweep(range(start, start + seeds), mutant.level, name), 1):
         if outcome.failure is not None:
             click.echo(f"found by seed {outcome.seed}, the {tried}. that was tried")
@@ -107,6 +94,7 @@ def bug(*, name: str, seeds: int, start: int, save: Path | None, html: Path | No
     sys.exit(1)
 
 
+sim.add_command(bugs)
 sim.add_command(replay)
 sim.add_command(shrink)
 sim.add_command(play)
@@ -157,12 +145,6 @@ class _Report:
             f"({self._events / took_s:,.0f}/s), {self._faults:,} faults, "
             f"{self._virtual_ms / 1000:,.0f} s of virtual time in {took_s:.1f} s"
         )
-
-
-def _bug_as_object(mutant: "Mutant") -> dict[str, object]:
-    names = ("name", "bug", "level", "what", "history", "reference")
-    told: dict[str, object] = {name: getattr(mutant, name) for name in names}
-    return {**told, "found_by": sorted(mutant.found_by)}
 
 
 def _as_object(outcome: "Outcome") -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Mistakes about durability and epochs: M01-M30 of the gallery."""
+"""Mistakes about durability and epochs: M01-M17 of the gallery."""
 
 from collections.abc import Callable
 from typing import Final

@@ -25,6 +25,14 @@ class Mutant:
     patches: Callable[[], list[Patch]]
     shape: Mapping[str, Any] = field(default_factory=lambda: NOTHING_FIXED)  # while it is hunted
 
+    def __str__(self) -> str:
+        return (
+            f"{self.bug} {self.name} (level {self.level}): {self.what}\n"
+            f"What it led to: {self.history}\n"
+            f"Known from: {self.reference}\n"
+            f"To be found by: {', '.join(sorted(self.found_by))}"
+        )
+
     @contextmanager
     def planted(self) -> Iterator[None]:
         """The mistake is in the code while this context is open."""
@@ -37,3 +45,12 @@ class Mutant:
         finally:
             for owner, name, value in reversed(before):
                 setattr(owner, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """A known mistake that has no place in this code, and why."""
+
+    bug: str  # its id in the gallery
+    what: str
+    reason: str  # what about this code leaves no room for it, as a sentence
