@@ -15,6 +15,7 @@ import zabd
 NAMES = Path(__file__).with_name("public_names.txt")
 PUBLIC = [
     "zabd.client",
+    "zabd.client.metrics",
     "zabd.client.recipes",
     "zabd.client.recipes.dedup",
     "zabd.cluster_sim",

@@ -42,12 +42,14 @@ from zabd.client.events import (
 from zabd.client.forks import fork_count, require_same_process
 from zabd.client.hosts import HostList, parse_connect_string
 from zabd.client.identity import Identity, own_identity
+from zabd.client.metrics import Meter
 from zabd.client.operations import UNSET, Operations, Timeout
 from zabd.client.retry import RetryPolicy
 from zabd.client.session import Session
 from zabd.model.acl import OPEN_ACL_UNSAFE, Acl
 from zabd.model.errors import LocalProtocolError, OperationTimeoutError
 from zabd.model.ids import SessionId, format_session
+from zabd.model.metrics import PREFIX_COMPONENTS, MemoryMetrics, Metrics, OnSpan
 from zabd.model.ops import Op
 from zabd.model.results import Result
 
@@ -68,7 +70,9 @@ class Client(Operations):
     are (scheme, credentials) pairs offered on every connection. `lease_margin` is how many seconds
     before its possible expiry the session is taken for lost (by default 5 %, at least 0.1).
     `read_only` takes a server without a quorum while there is no other (state READ_ONLY),
-    `ssl_context` means TLS. A child process that was forked needs a client of its own.
+    `ssl_context` means TLS. `metrics` is where figures go and `on_span` the hook for tracing
+    (`zabd.client.metrics`); `metric_prefix` says how many components of a path are a label. A child
+    process that was forked needs a client of its own.
     """
 
     def __init__(
@@ -87,6 +91,9 @@ class Client(Operations):
         rng: Random | None = None,
         clock: Clock | None = None,
         identity: Identity | None = None,
+        metrics: Metrics | None = None,
+        metric_prefix: int = PREFIX_COMPONENTS,
+        on_span: OnSpan | None = None,
     ) -> None:
         super().__init__()
         self._addresses = parse_connect_string(hosts)
@@ -106,6 +113,11 @@ class Client(Operations):
         self._forks = fork_count()
         self._clock = clock
         self._identity = identity
+        self.meter = Meter(
+            MemoryMetrics() if metrics is None else metrics,
+            on_span=on_span,
+            prefix_components=metric_prefix,
+        )
         self._auth = list(auth)
         self._driver: SessionDriver | None = None
         self._state = SessionState.SUSPENDED
@@ -219,6 +231,11 @@ class Client(Operations):
     def server(self) -> str:
         """The server that has the session, or is being tried."""
         return str(self._driver.host) if self._driver and self._driver.host else ""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Where this client's figures are: a `MemoryMetrics`, unless another one was given."""
+        return self.meter.metrics
 
     @property
     def identity(self) -> Identity:
@@ -410,6 +427,7 @@ class Client(Operations):
             chroot=self._chroot,
             lease_margin_ms=self._lease_margin_ms,
             read_only=self._read_only,
+            meter=self.meter,
         )
         self._driver = SessionDriver(session, self._hosts, self._clock, self._on_effect, self._ssl)
         self._driver.start()
@@ -443,6 +461,8 @@ class Client(Operations):
         self._fallbacks.clear()
         change = StateChange(state, session.session_id, reason)
         log.info("session %s is %s: %s", format_session(session.session_id), state, reason)
+        if state is SessionState.LOST:
+            self.meter.session_lost()
         if state is SessionState.CONNECTED and session.timeout_ms != int(self.timeout * 1000):
             log.info("asked for %s s, granted %d ms", self.timeout, session.timeout_ms)
         for hook in list(self._hooks):

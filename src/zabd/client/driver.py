@@ -204,6 +204,7 @@ class SessionDriver:
                 late_s,
                 self.session.timeout_ms,
             )
+            self.session.lagged(late_s * 1000)
         self.perform(self.session.elapsed(self.now_ms()))
 
 

@@ -37,6 +37,7 @@ from zabd.client.effects import (
     SessionState,
 )
 from zabd.client.failures import Failures
+from zabd.client.metrics import Meter
 from zabd.client.watches import Table, WatchRegistry
 from zabd.model.errors import (
     AuthFailedError,
@@ -140,6 +141,7 @@ class Session:
         chroot: Chroot | None = None,
         lease_margin_ms: int | None = None,
         read_only: bool = False,
+        meter: Meter | None = None,
     ) -> None:
         self.session_id: SessionId = credentials.session_id if credentials else 0
         self.timeout_ms = credentials.timeout_ms if credentials else timeout_ms
@@ -147,7 +149,9 @@ class Session:
         self.state = SessionState.SUSPENDED
         self.refused = False
         self.watches = WatchRegistry()
-        self.failures = Failures(chroot or Chroot())
+        self._chroot = chroot or Chroot()
+        self._meter = meter
+        self.failures = Failures(self._chroot)
         self.failures.session_id = self.session_id
         self._asked_ms = timeout_ms
         self._password = credentials.password if credentials else _NO_PASSWORD
@@ -305,6 +309,11 @@ class Session:
             return []
         return self._lose("the local lease ran out")
 
+    def lagged(self, late_ms: float) -> None:
+        """The loop was held up, which is bad for a session that lives on heartbeats: note it."""
+        if self._meter is not None:
+            self._meter.lagged(late_ms)
+
     def leave(self, reason: str, now_ms: int) -> list[Effect]:
         """Leave this server for a better one; the session stays."""
         return self._hang_up(reason, now_ms)
@@ -445,6 +454,9 @@ class Session:
         xid, zxid, code = decode_reply_header(frame)
         if xid == XID_WATCH_EVENT:
             event = decode_watch_event(frame)
+            if self._meter is not None:
+                path = self._chroot.to_user(event.path)
+                self._meter.notified(path, EventType(event.type).name.lower())
             effects += [Fired(watcher, event) for watcher in self.watches.take(event)]
             return
         self.last_zxid = max(self.last_zxid, zxid)
@@ -489,6 +501,8 @@ class Session:
         self._outstanding.popleft()
         self._outstanding_bytes -= request.size
         self._renew_lease(request.sent_ms)
+        if self._meter is not None:
+            self._meter.answered(request.op.opcode, self._heard_ms - request.sent_ms)
         if outcome is not None:
             self._settle(request, code, outcome, effects)
 

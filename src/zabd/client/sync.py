@@ -23,6 +23,7 @@ from zabd.client.transaction import Transaction
 from zabd.model.acl import Acl
 from zabd.model.errors import LocalProtocolError
 from zabd.model.ids import SessionId
+from zabd.model.metrics import Metrics
 from zabd.model.ops import MultiOp, MultiReadOp
 from zabd.model.results import (
     AclResult,
@@ -214,6 +215,11 @@ class SyncClient:
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._thread is None or self.asyncio_client.closed
+
+    @property
+    def metrics(self) -> Metrics:
+        """Where this client's figures are; they change on the client's own thread."""
+        return self.asyncio_client.metrics
 
     @property
     def session_id(self) -> SessionId:
