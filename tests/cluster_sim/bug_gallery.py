@@ -139,12 +139,16 @@ def _section(title: str, mutants: tuple[Mutant, ...], records: dict[str, Record]
             f"{record['check']} | {record['seed']} | {record['cpu_s']}" if record else "- | - | -"
         )
         yield (
-            f"| {mutant.bug} | `{mutant.name}` | {mutant.level} | {mutant.what} "
+            f"| {mutant.bug} | `{mutant.name}` | {mutant.level} | {mutant.what}{_blindly(mutant)} "
             f"| {told} | {_smallest(record or {})} |"
         )
     yield ""
     for mutant in mutants:
         yield f"- **{mutant.bug}** `{mutant.name}`: {mutant.history} ({mutant.reference})"
+
+
+def _blindly(mutant: Mutant) -> str:
+    return f"; hunted{mutant.blindly}" if mutant.without else ""
 
 
 def _smallest(record: Record) -> str:

@@ -311,7 +311,9 @@ class CoreProcess(DiskWork):
         try:
             self.step(ev.Received(link, message))
         except RemoteProtocolError as error:
-            raise InvariantError("A5", f"{self} refuses {message}: {error}") from error
+            self.level.checker.fail("A5", f"{self} refuses {message}: {error}")
+            self._hangup(fx.Hangup(link))
+            self.step(ev.Disconnected(link))
 
     def link_gone(self, link: LinkId) -> None:
         """A link has ended."""

@@ -4,7 +4,7 @@ Histories are compared by chain value, which names everything before it, so each
 or a prefix is one comparison.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from zabd.cluster_sim.disk_image import DiskImage
@@ -32,6 +32,25 @@ class Entry(NamedTuple):
     first: Zxid
     last: Zxid
     chain: bytes
+
+
+class Majority:
+    """More than half of the voters, counted here and not by the code that is watched."""
+
+    __slots__ = ("size", "voters")
+
+    def __init__(self, voters: Collection[MemberId]) -> None:
+        self.voters = frozenset(voters)
+        self.size = len(self.voters) // 2 + 1
+
+    def contains(self, members: Iterable[MemberId]) -> bool:
+        """Whether these are a quorum: each counts once, and only if it is a voter."""
+        return len(self.voters.intersection(members)) >= self.size
+
+    def acked(self, values: Mapping[MemberId, int]) -> int:
+        """The greatest value that a quorum has reached."""
+        reached = sorted(values.get(voter, 0) for voter in self.voters)
+        return reached[-self.size]
 
 
 class History:

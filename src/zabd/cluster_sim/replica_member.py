@@ -180,7 +180,7 @@ class ReplicaProcess(CoreProcess):
         """Put what the replica says of itself into the trace; some of it must not be."""
         super().narrate(name, facts)
         if name == "link dropped":
-            raise InvariantError("A5", f"{self} drops a link: {facts['reason']}")
+            self.level.checker.fail("A5", f"{self} drops a link: {facts['reason']}")
 
     # --- clients ---------------------------------------------------------------------------------
 

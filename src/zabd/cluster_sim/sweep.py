@@ -10,7 +10,7 @@ from typing import Final
 from zabd.cluster_sim.core_level import CoreLevel, Outcome
 from zabd.cluster_sim.mutants import MUTANTS
 from zabd.cluster_sim.replica_level import ReplicaLevel
-from zabd.cluster_sim.shape import NOTHING_FIXED, Shape
+from zabd.cluster_sim.shape import Shape
 from zabd.cluster_sim.whole_level import WholeLevel
 
 LEVELS: Final[dict[str, type[CoreLevel]]] = {
@@ -28,9 +28,12 @@ _AHEAD: Final = 4
 def make_level(
     seed: int, level: str, mutant: str | None = None, shape: Shape | None = None
 ) -> CoreLevel:
-    """The run of a seed; a mutant may fix a part of the shape that the seed draws."""
-    fixed = MUTANTS[mutant].shape if mutant is not None else NOTHING_FIXED
-    return LEVELS[level](seed, shape, fixed=fixed)
+    """The run of a seed; a mutant may fix a part of the shape, and switch checks off."""
+    if mutant is None:
+        return LEVELS[level](seed, shape)
+    run = LEVELS[level](seed, shape, fixed=MUTANTS[mutant].shape)
+    run.checker.off = MUTANTS[mutant].without
+    return run
 
 
 def run_seed(seed: int, level: str = "core", mutant: str | None = None) -> Outcome:

@@ -7,10 +7,9 @@ an order or a prefix is one comparison.
 """
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 from zabd.cluster_sim.disk_image import DiskImage
-from zabd.cluster_sim.ghosts import DurableLog, Entry, History
+from zabd.cluster_sim.ghosts import DurableLog, Entry, History, Majority
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.model.ids import Epoch, LinkId, MemberId
 from zabd.model.zxid import Zxid
@@ -36,7 +35,6 @@ from zabd.zab.messages import (
     NewLeader,
     PeerState,
 )
-from zabd.zab.quorum import MajorityQuorum
 
 
 class Incarnation:
@@ -62,7 +60,9 @@ class ZabChecker:
     """Watches every member of one ensemble. Its methods raise InvariantError."""
 
     def __init__(self, voters: Sequence[MemberId]) -> None:
-        self.quorum = MajorityQuorum(voters)
+        self.quorum = Majority(voters)
+        self.off: frozenset[str] = frozenset()
+        """Checks that are switched off, to see what fires behind them (`Mutant.without`)."""
         self.ledger: list[Entry] = []
         self.durable: dict[MemberId, DurableLog] = {}
         self.leaders: dict[Epoch, Incarnation] = {}
@@ -78,6 +78,11 @@ class ZabChecker:
         self._lost: list[DurableLog] = []
         self._chosen: dict[Epoch, LogPosition] = {}  # epoch: the last that its quorum has acked
         self._named: dict[tuple[MemberId, Epoch], LogPosition] = {}
+
+    def fail(self, check: str, detail: str) -> None:
+        """A check does not hold: raise InvariantError, unless that check is switched off."""
+        if check not in self.off:
+            raise InvariantError(check, detail)
 
     # --- a life begins ---------------------------------------------------------------------------
 
@@ -112,14 +117,14 @@ class ZabChecker:
             self.damaged.pop(member, None)
         accepted, current = self._promised.get(member, (0, 0))
         if found.accepted_epoch < accepted or found.current_epoch < current:
-            raise InvariantError(
+            self.fail(
                 "D10",
                 f"{incarnation} recovers epochs {found.accepted_epoch}/{found.current_epoch}, "
                 f"after it had promised {accepted}/{current}",
             )
         vouched = self._vouched.get(member, GENESIS)
         if vouched not in incarnation.history:
-            raise InvariantError(
+            self.fail(
                 "D8",
                 f"{incarnation} recovers up to {incarnation.history.last.zxid!r}, after it had "
                 f"acknowledged {vouched.zxid!r}",
@@ -130,7 +135,7 @@ class ZabChecker:
     def _require_damage(self, who: Incarnation) -> None:
         """It vouches only for what it has found; what it had acknowledged before counts."""
         if who.member not in self.damaged:
-            raise InvariantError("D11", f"{who} says that it is damaged, and nothing was")
+            self.fail("D11", f"{who} says that it is damaged, and nothing was")
         self._lost.append(self.durable[who.member])
         self.durable[who.member] = self.durable[who.member].fresh()
         self._forget(who.member)
@@ -141,9 +146,10 @@ class ZabChecker:
             return 0
         index = self._index.get(position.chain)
         if index is None:
-            raise InvariantError(
+            self.fail(
                 "A3", f"{who} {verb} {position.zxid!r} as committed, which was never committed"
             )
+            return len(self.ledger)
         return index + 1
 
     # --- history ---------------------------------------------------------------------------------
@@ -155,24 +161,24 @@ class ZabChecker:
         chain = effect.record[CHAIN_OFFSET:HEADER_SIZE]
         end = who.history.last
         if header.previous != end.chain or not follows(header.first, end.zxid):
-            raise InvariantError("A2", f"{who} appends {header.first!r} after {end.zxid!r}")
+            self.fail("A2", f"{who} appends {header.first!r} after {end.zxid!r}")
         if who.leads is not None and header.first.epoch == who.leads == epoch:
             self._broadcast_epoch = max(self._broadcast_epoch, epoch)
             if self._proposed.setdefault(last, chain) != chain:
-                raise InvariantError("Z1", f"{who} proposes another content for {last!r}")
+                self.fail("Z1", f"{who} proposes another content for {last!r}")
         elif self._proposed.get(last) != chain:
-            raise InvariantError("Z1", f"{who} appends {last!r}, which nobody proposed so")
+            self.fail("Z1", f"{who} appends {last!r}, which nobody proposed so")
         who.history.append(last, chain)
 
     def truncating(self, who: Incarnation, position: LogPosition) -> None:
         """A member is about to cut its history back."""
         if position not in who.history:
-            raise InvariantError("A2", f"{who} cuts to {position.zxid!r}, which it does not have")
+            self.fail("A2", f"{who} cuts to {position.zxid!r}, which it does not have")
         for entry in reversed(self.ledger):
             if entry.last <= position.zxid:
                 break
             if LogPosition(entry.last, entry.chain) in who.history:
-                raise InvariantError(
+                self.fail(
                     "Z10", f"{who} cuts to {position.zxid!r}, though {entry.last!r} is committed"
                 )
         self._goes_back(who.member, position)
@@ -180,7 +186,7 @@ class ZabChecker:
     def truncated(self, who: Incarnation, position: LogPosition, end: LogPosition) -> None:
         """A member says that it has cut its history back; its log now ends at `end`."""
         if end != position:
-            raise InvariantError(
+            self.fail(
                 "Z11", f"{who} was cut to {position.zxid!r}, but its log ends at {end.zxid!r}"
             )
         who.history.truncate(position.zxid)
@@ -193,9 +199,7 @@ class ZabChecker:
                 if entry.last <= position.zxid:
                     break
                 if LogPosition(entry.last, entry.chain) in who.history:
-                    raise InvariantError(
-                        "Z10", f"{who} goes back to {position.zxid!r}, behind {entry.last!r}"
-                    )
+                    self.fail("Z10", f"{who} goes back to {position.zxid!r}, behind {entry.last!r}")
         self._goes_back(who.member, position)
 
     def _goes_back(self, member: MemberId, position: LogPosition) -> None:
@@ -227,24 +231,22 @@ class ZabChecker:
         if who.leads is not None:
             self._require_quorum(who, batches[-1].position)
 
-    def _out_of_line(self, who: Incarnation, batch: Batch, chain: bytes, entry: Entry) -> NoReturn:
+    def _out_of_line(self, who: Incarnation, batch: Batch, chain: bytes, entry: Entry) -> None:
         check = "Z2" if chain in self._index else "Z4"
-        raise InvariantError(
-            check, f"{who} delivers {batch.first!r} where others delivered {entry.first!r}"
-        )
+        self.fail(check, f"{who} delivers {batch.first!r} where others delivered {entry.first!r}")
 
     def _extend(self, who: Incarnation, batch: Batch, chain: bytes) -> None:
         before = self.ledger[-1].last if self.ledger else Zxid(0)
         if self._proposed.get(batch.last) != chain:
-            raise InvariantError("Z1", f"{who} delivers {batch.last!r}, never proposed like that")
+            self.fail("Z1", f"{who} delivers {batch.last!r}, never proposed like that")
         if chain in self._index:
-            raise InvariantError("Z2", f"{who} delivers {batch.last!r} for the second time")
+            self.fail("Z2", f"{who} delivers {batch.last!r} for the second time")
         if batch.first.epoch < before.epoch:
-            raise InvariantError("Z6", f"{who} delivers {batch.first!r} after {before!r}")
+            self.fail("Z6", f"{who} delivers {batch.first!r} after {before!r}")
         if not follows(batch.first, before):
-            raise InvariantError("Z5", f"{who} delivers {batch.first!r} after {before!r}")
+            self.fail("Z5", f"{who} delivers {batch.first!r} after {before!r}")
         if batch.first.epoch < self._broadcast_epoch:
-            raise InvariantError(
+            self.fail(
                 "Z7",
                 f"{who} delivers {batch.first!r} after epoch {self._broadcast_epoch} broadcast",
             )
@@ -255,9 +257,7 @@ class ZabChecker:
         holders = [m for m, log in self.durable.items() if log.holds(position)]
         holders += [log.member for log in self._lost if log.holds(position)]
         if not self.quorum.contains(holders):
-            raise InvariantError(
-                "D6", f"{who} commits {position.zxid!r}, durable only on members {holders}"
-            )
+            self.fail("D6", f"{who} commits {position.zxid!r}, durable only on members {holders}")
 
     # --- leadership ------------------------------------------------------------------------------
 
@@ -271,9 +271,7 @@ class ZabChecker:
         if news.epoch in self.leaders and (
             self.leaders[news.epoch] is not who or who.leads != news.epoch
         ):
-            raise InvariantError(
-                "Z8", f"{who} leads epoch {news.epoch}, as {self.leaders[news.epoch]} did"
-            )
+            self.fail("Z8", f"{who} leads epoch {news.epoch}, as {self.leaders[news.epoch]} did")
         if who.leads != news.epoch:
             self._established(who, news.epoch)
 
@@ -285,16 +283,14 @@ class ZabChecker:
         # NEWLEADER acknowledged any more: later epochs are not its business (a legal near miss).
         committed = self._last_before(epoch)
         if committed not in who.history:
-            raise InvariantError(
+            self.fail(
                 "Z9",
                 f"{who} leads epoch {epoch} from {who.history.last.zxid!r} on, without "
                 f"{committed.zxid!r}, which is committed",
             )
         chosen = self._chosen.get(max((e for e in self._chosen if e < epoch), default=0), GENESIS)
         if chosen not in who.history:
-            raise InvariantError(
-                "Z13", f"{who} leads epoch {epoch} without {chosen.zxid!r}, which was chosen"
-            )
+            self.fail("Z13", f"{who} leads epoch {epoch} without {chosen.zxid!r}, which was chosen")
 
     def _last_before(self, epoch: Epoch) -> LogPosition:
         """The end of what was committed under leaders of earlier epochs."""
@@ -343,9 +339,9 @@ class ZabChecker:
         chain = who.history.chain_at(zxid)
         position = LogPosition(zxid, chain) if chain is not None else who.history.base
         if position.zxid < zxid or not self.durable[who.member].holds(position):
-            raise InvariantError("D1", f"{who} acks {zxid!r}, which a crash could still lose")
+            self.fail("D1", f"{who} acks {zxid!r}, which a crash could still lose")
         if link not in who.acked_new_leader:
-            raise InvariantError("A4", f"{who} acks {zxid!r} before the NEWLEADER of its link")
+            self.fail("A4", f"{who} acks {zxid!r} before the NEWLEADER of its link")
         self._vouch(who, position)
         if who.new_leader is not None:
             self.voted(who, who.new_leader.epoch, position)
@@ -353,15 +349,16 @@ class ZabChecker:
     def _acknowledged_new_leader(self, who: Incarnation, link: LinkId, epoch: Epoch) -> None:
         durable, named = self.durable[who.member], who.new_leader
         if named is None or named.epoch != epoch:
-            raise InvariantError("A4", f"{who} acks the NEWLEADER of epoch {epoch}, never received")
+            self.fail("A4", f"{who} acks the NEWLEADER of epoch {epoch}, never received")
+            return
         if named.position not in who.history:
-            raise InvariantError("Z11", f"{who} acks a history that is not its leader's")
+            self.fail("Z11", f"{who} acks a history that is not its leader's")
         if not durable.holds(named.position):
-            raise InvariantError(
+            self.fail(
                 "D4", f"{who} acks NEWLEADER {epoch}, but {named.position.zxid!r} is not durable"
             )
         if durable.epochs().current < epoch:
-            raise InvariantError("D4", f"{who} acks NEWLEADER {epoch} before the epoch is durable")
+            self.fail("D4", f"{who} acks NEWLEADER {epoch} before the epoch is durable")
         who.acked_new_leader.add(link)
         self._promise(who, epoch, epoch)
         self._vouch(who, named.position)
@@ -370,9 +367,7 @@ class ZabChecker:
     def counted_itself(self, who: Incarnation, position: LogPosition) -> None:
         """A leader hears that what it proposed is durable here, and counts itself (D2)."""
         if position in who.history and not self.durable[who.member].holds(position):
-            raise InvariantError(
-                "D2", f"{who} counts itself for {position.zxid!r}, not yet durable"
-            )
+            self.fail("D2", f"{who} counts itself for {position.zxid!r}, not yet durable")
         if who.leads is not None:
             self.voted(who, who.leads, position)
 
@@ -388,21 +383,21 @@ class ZabChecker:
 
     def _require_reported(self, who: Incarnation, position: LogPosition) -> None:
         if position != who.history.last or not self.durable[who.member].holds(position):
-            raise InvariantError(
+            self.fail(
                 "D5", f"{who} reports {position.zxid!r}; its history is {who.history.last.zxid!r}"
             )
 
     def _require_fresh(self, who: Incarnation, link: LinkId, epoch: Epoch) -> None:
         info = who.infos.get(link)
         if info is not None and info.accepted_epoch > epoch:
-            raise InvariantError(
+            self.fail(
                 "Z16", f"{who} offers epoch {epoch} to one who promised {info.accepted_epoch}"
             )
 
     def _promise(self, who: Incarnation, accepted: Epoch, current: Epoch) -> None:
         durable = self.durable[who.member].epochs()
         if durable.accepted < accepted:
-            raise InvariantError(
+            self.fail(
                 "D3",
                 f"{who} promises epoch {accepted}, durable is {durable.accepted}",
             )
@@ -423,9 +418,7 @@ class ZabChecker:
         current = durable.epochs().current
         named = self._named.get((member, current))
         if named is not None and not durable.holds(named):
-            raise InvariantError(
-                "D4", f"member {member} has epoch {current} durable before {named.zxid!r}"
-            )
+            self.fail("D4", f"member {member} has epoch {current} durable before {named.zxid!r}")
         leader = self.leaders.get(current)
         if named is not None and leader is not None and leader.member == member:
             self.voted(leader, current, named)  # its own ack of NEWLEADER
@@ -443,6 +436,6 @@ class ZabChecker:
             return
         entry = self.ledger[length - 1]
         if LogPosition(entry.last, entry.chain) not in who.history:
-            raise InvariantError(
+            self.fail(
                 "C6", f"{who} confirmed that it leads, without {entry.last!r} committed before"
             )

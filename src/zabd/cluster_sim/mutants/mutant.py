@@ -24,14 +24,20 @@ class Mutant:
     found_by: frozenset[str]  # the checks that are meant to find it
     patches: Callable[[], list[Patch]]
     shape: Mapping[str, Any] = field(default_factory=lambda: NOTHING_FIXED)  # while it is hunted
+    without: frozenset[str] = frozenset()  # checks that are off, to see what fires behind them
 
     def __str__(self) -> str:
         return (
             f"{self.bug} {self.name} (level {self.level}): {self.what}\n"
             f"What it led to: {self.history}\n"
             f"Known from: {self.reference}\n"
-            f"To be found by: {', '.join(sorted(self.found_by))}"
+            f"To be found by: {', '.join(sorted(self.found_by))}{self.blindly}"
         )
+
+    @property
+    def blindly(self) -> str:
+        """Which checks are off while it is hunted, as the end of a sentence."""
+        return f" without {', '.join(sorted(self.without))}" if self.without else ""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
