@@ -195,6 +195,23 @@ def test_a_founding_survives_the_crash_of_its_leader_at_any_moment() -> None:
         assert len({member.store.cluster_id for member in world.members.values()}) == 1
 
 
+def test_what_is_left_of_a_founding_that_was_cut_short_joins_the_next_one() -> None:
+    """Its word in the election has to do, if its link to the new leader comes too late."""
+    world = World(1, STEADY)
+    world.members[2].store.cluster_id = b"of the first one"
+    world.start()
+    last = world.members[3]
+    world.run_until(lambda: last.peer is not None and last.peer.state is PeerState.LEADING)
+    world.mute(2, 3)
+
+    world.run_until(lambda: last.store.cluster_id is not None)
+    world.heal()
+    world.run_until(lambda: stable(world))
+
+    ids = {member.store.cluster_id for member in world.members.values()}
+    assert ids == {b"of the first one"}
+
+
 def test_a_member_of_another_cluster_is_refused() -> None:
     """F22: a foreign cluster id never gets past the first frame; the member says why it waits."""
     world = serving()

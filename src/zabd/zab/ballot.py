@@ -105,6 +105,15 @@ class Ballot:
         )
         return told or len(heard) + 1 == len(m.config.voters)
 
+    def cluster_id(self) -> bytes | None:
+        """What a voter knows of the cluster, though it may not come in time to say so again.
+
+        A founding that was cut short leaves members of a cluster that has no quorum yet. The next
+        one has to go on with that id: under another they would be shut out for ever.
+        """
+        known = [one for one in self._heard() if one.cluster_id is not None]
+        return max(known, key=lambda one: one.epoch).cluster_id if known else None
+
     def _heard(self) -> list[Notification]:
         """What the other voters said in this round, those who have decided already included."""
         settled = [one for one in self.settled.values() if one.round == self._m.round]

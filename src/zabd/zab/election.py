@@ -297,7 +297,7 @@ class Looking:
             return
         if leader == m.me:
             early, self._early = tuple(self._early.items()), {}
-            m.transition = Lead(self._ballot.founding(), early)
+            m.transition = Lead(self._ballot.founding(), early, self._ballot.cluster_id())
         else:
             m.transition = Follow(leader)
 

@@ -54,20 +54,23 @@ class Establishment:
         self.established = False
         self.broadcast = LeaderBroadcast(member, epoch)
 
-    def begin(self) -> None:
-        """What the epoch stands for is our present history, which is durable: so is it, next."""
-        self._m.persist_epochs(self._epoch, self._epoch, self._cluster_id())
+    def begin(self, cluster_id: bytes | None) -> None:
+        """What the epoch stands for is our present history, which is durable: so is it, next.
+
+        `cluster_id` is what the election has heard of one.
+        """
+        self._m.persist_epochs(self._epoch, self._epoch, self._cluster_id(cluster_id))
         for learner in self._learners:
             if learner.stage is Stage.PROMISED:
                 self._alignment.begin(learner, established=False)
 
-    def _cluster_id(self) -> bytes:
+    def _cluster_id(self, heard: bytes | None) -> bytes:
         """Ours, or that of anyone who has one, or a new one: then this is the founding."""
         m = self._m
         known = [learner.cluster_id for learner in self._learners if learner.cluster_id]
         if m.cluster_id is not None:
             return m.cluster_id
-        return known[0] if known else m.rng.randbytes(CLUSTER_ID_SIZE)
+        return known[0] if known else heard or m.rng.randbytes(CLUSTER_ID_SIZE)
 
     def own_epoch_saved(self) -> None:
         """Our current epoch is durable (N1)."""

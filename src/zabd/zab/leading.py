@@ -61,6 +61,7 @@ class Leading:
     """A peer that leads, or tries to."""
 
     __slots__ = (
+        "_cluster_id",
         "_confirmations",
         "_discovery",
         "_establishment",
@@ -74,6 +75,7 @@ class Leading:
         self._m = member
         self._learners = Learners(member)
         self._discovery = LeaderDiscovery(member, founding=cause.founding)
+        self._cluster_id = cause.cluster_id
         self._confirmations = Confirmations(member)
         self._establishment: Establishment | None = None  # from a quorum's promises on
         self._progress_ms = member.now_ms
@@ -262,7 +264,7 @@ class Leading:
             return
         self._establishment = Establishment(m, epoch, self._learners, self._confirmations)
         self._become()
-        self._establishment.begin()
+        self._establishment.begin(self._cluster_id)
 
     def _synchronise(
         self, learner: Learner, message: AckNewLeader | Aligned | TruncRefused

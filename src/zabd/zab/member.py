@@ -47,10 +47,14 @@ class Follow(NamedTuple):
 
 
 class Lead(NamedTuple):
-    """An election has a result: this member; `early` learners have already dialled."""
+    """An election has a result: this member; `early` learners have already dialled.
+
+    `cluster_id` is what a voter has kept of a founding that was cut short, None if none has.
+    """
 
     founding: bool
     early: tuple[tuple[LinkId, FollowerInfo], ...] = ()
+    cluster_id: bytes | None = None
 
 
 Transition: TypeAlias = Look | Follow | Lead
