@@ -195,7 +195,7 @@ def test_a_leader_has_what_was_committed_and_what_was_chosen(world: World) -> No
     newer = batch(first.position, epoch=5)
     world.append(world.b, newer, epoch=5)
     world.sync(world.b, newer)
-    world.append(world.a, newer, epoch=1)
+    world.append(world.a, newer, epoch=5)
     world.sync(world.a, newer)
     world.checker.delivered(world.b, [first, newer])
     late = world.restart(3, RecoveredState(delivered=first.position))

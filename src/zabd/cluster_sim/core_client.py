@@ -13,7 +13,7 @@ from zabd.cluster_sim.network import Dial
 from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.replica_member import CLIENT_PORT
 from zabd.cluster_sim.schedule import US_PER_MS
-from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.acl import OPEN_ACL_UNSAFE, Acl, Perms
 from zabd.model.errors import ErrorCode
 from zabd.model.ids import SessionId, format_session
 from zabd.model.ops import (
@@ -29,6 +29,7 @@ from zabd.model.ops import (
     Op,
     OpCode,
     Ping,
+    SetAcl,
     SetData,
     SetWatches,
     Sync,
@@ -46,13 +47,23 @@ PATHS: Final = tuple(f"/{letter}" for letter in "abcdef")
 SEQUENCE: Final = "/sequence"
 IN_FLIGHT_MAX: Final = 30
 
+# Everybody may do everything in all of them: they are there to be kept apart.
+ACLS: Final = (
+    OPEN_ACL_UNSAFE,
+    OPEN_ACL_UNSAFE,
+    (*OPEN_ACL_UNSAFE, Acl(Perms.READ, "ip", "10.0.0.1")),
+    (*OPEN_ACL_UNSAFE, Acl(Perms.READ, "ip", "10.0.0.2"), Acl(Perms.ADMIN, "ip", "10.0.0.3")),
+)
+
 DATA, EXIST, CHILD = "data", "exist", "child"
 _KINDS: Final[dict[str, tuple[EventType, ...]]] = {
     DATA: (EventType.DATA_CHANGED, EventType.DELETED),
     EXIST: (EventType.CREATED, EventType.DATA_CHANGED, EventType.DELETED),
     CHILD: (EventType.CHILDREN_CHANGED, EventType.DELETED),
 }
-_WRITES: Final = frozenset((OpCode.CREATE, OpCode.DELETE, OpCode.SET_DATA, OpCode.MULTI))
+_WRITES: Final = frozenset(
+    (OpCode.CREATE, OpCode.DELETE, OpCode.SET_DATA, OpCode.SET_ACL, OpCode.MULTI)
+)
 
 
 class _Asked:
@@ -96,6 +107,7 @@ class CoreClient:
         self._heard_us = 0
         self._sent_us = 0
         self._count = 0
+        self._made: list[str] = []  # sequential znodes, to be deleted again
 
     @property
     def waiting(self) -> int:
@@ -211,23 +223,24 @@ class CoreClient:
         data = f"{self.name} {self._count}".encode()
         match rng.randrange(14):
             case 0 | 1:
-                return Create(path, data, OPEN_ACL_UNSAFE, CreateMode.PERSISTENT)
+                return Create(path, data, self._acl(), CreateMode.PERSISTENT)
             case 2:
-                return Create(path, data, OPEN_ACL_UNSAFE, CreateMode.EPHEMERAL)
+                return Create(path, data, self._acl(), CreateMode.EPHEMERAL)
             case 3:
                 mode = rng.choice(
                     (CreateMode.PERSISTENT_SEQUENTIAL, CreateMode.EPHEMERAL_SEQUENTIAL)
                 )
-                return Create(f"{SEQUENCE}/n-", data, OPEN_ACL_UNSAFE, mode)
+                return Create(f"{SEQUENCE}/n-", data, self._acl(), mode)
             case 4 | 5:
                 return SetData(path, data, -1)
             case 6:
-                return SetData(path, data, rng.randrange(4))
+                version = rng.randrange(4)
+                return self._set_acl(path) if self._count % 3 == 0 else SetData(path, data, version)
             case 7:
-                return Delete(path, -1)
+                old = self._made.pop() if self._made and self._count % 2 else path
+                return Delete(old, -1)
             case 8:
-                other = rng.choice(PATHS)
-                return Multi((Check(path, -1), SetData(path, data, -1), SetData(other, data, -1)))
+                return self._draw_multi(path, rng.choice(PATHS), data)
             case 9 | 10:
                 return GetData(path, bool(rng.getrandbits(1)))
             case 11:
@@ -236,6 +249,20 @@ class CoreClient:
                 return GetChildren(rng.choice((SEQUENCE, "/")), bool(rng.getrandbits(1)))
             case _:
                 return Sync(path)
+
+    def _acl(self) -> tuple[Acl, ...]:
+        return ACLS[self._count % len(ACLS)]
+
+    def _set_acl(self, path: str) -> Op:
+        return SetAcl(path, self._acl(), -1)
+
+    def _draw_multi(self, path: str, other: str, data: bytes) -> Op:
+        """Half of them fail in the middle as a rule, and must leave nothing behind."""
+        if self._count % 2:
+            return Multi((Check(path, -1), SetData(path, data, -1), SetData(other, data, -1)))
+        mode = CreateMode.PERSISTENT_SEQUENTIAL
+        child = Create(f"{SEQUENCE}/n-", data, self._acl(), mode)
+        return Multi((SetData(path, data, -1), child, Delete(other, -1)))
 
     def _ask(self, *ops: Op) -> None:
         frames = []
@@ -333,6 +360,7 @@ class CoreClient:
             path = reply.result.path
             if path != asked.op.path:
                 self._checker.sequential_created(path, reply.zxid)
+                self._made.append(path)
             self._require_state(path, reply.zxid, asked.op.data)
         elif isinstance(asked.op, SetData) and not reply.error:
             self._require_state(asked.op.path, reply.zxid, asked.op.data)

@@ -242,6 +242,9 @@ class DiskWork:
     def _take_state(self, state: Any) -> None:  # noqa: ANN401 - of this kind of process
         self.state = state
 
+    def installation_complete(self, position: LogPosition) -> None:
+        """The last piece of a leader's snapshot is here."""
+
     def take_snapshot(self) -> None:
         """Write a snapshot of the state as it stands, unless one is being written."""
         if self._snapshotting or self.peer is None or self.state.position == GENESIS:
@@ -303,6 +306,7 @@ class Installation:
             return
         if last:
             self._over = True
+            self._process.installation_complete(self._effect.position)
             self._state.end_snapshot()
             self._writer.finish(self._finished)
         else:

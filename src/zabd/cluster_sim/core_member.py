@@ -9,7 +9,11 @@ from zabd.cluster_sim.disk_image import DiskImage
 from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.model.ids import MemberId
+from zabd.storage.config import StorageConfig
 from zabd.storage.epochs import EPOCHS, IDENTITY, decode_identity
+from zabd.storage.log_changes import NOTE
+from zabd.storage.record import decode_segment_header, segment_file, segment_number
+from zabd.storage.snapshots import snapshot_zxid
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.core_level import CoreLevel
@@ -29,7 +33,8 @@ class CoreMember:
         self.rate = 1.0 + rng.uniform(-1, 1) * level.shape.drift_ppm_max / 1e6
         self.boot_ms = rng.randrange(1_000_000)
         level.checker.watch_disks(member, self.log_image, self.image)
-        self.image.on_name_durable = self._name_durable
+        for image in self.images:
+            image.on_name_durable = self._name_durable
 
     def now_ms(self) -> int:
         """This machine's monotonic clock."""
@@ -86,3 +91,17 @@ class CoreMember:
     def _name_durable(self, name: str) -> None:
         if name == EPOCHS:
             self.level.checker.epochs_durable(self.id)
+        number = segment_number(name)
+        if number is not None and name not in self.log_image.names:
+            self._segment_gone(number)
+
+    def _segment_gone(self, number: int) -> None:
+        """If it was the oldest one, and no change that is noted takes its place, it was purged."""
+        left = [n for name in self.log_image.names if (n := segment_number(name)) is not None]
+        if not left or number > min(left) or NOTE in self.image.names:
+            return
+        first = decode_segment_header(self.log_image.content(segment_file(min(left))))
+        if first is not None:
+            snapshots = [z for name in self.image.names if (z := snapshot_zxid(name)) is not None]
+            kept = StorageConfig().snapshots_kept
+            self.level.checker.purged(self.id, first.base.zxid, snapshots, kept)

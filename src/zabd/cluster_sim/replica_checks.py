@@ -3,6 +3,9 @@
 Beside the ledger stands one tree of the checker's own, to which each batch is applied once, when
 it is first delivered anywhere. With the history of every path that comes out of it, an answer that
 names its zxid can be compared with what was true at that zxid, whoever gave it.
+
+Beside that tree stand a plain model of it (`shadow_tree`) and a twin that has gone through a
+snapshot: what members have in common is not taken for right because of that.
 """
 
 from bisect import bisect_right
@@ -10,15 +13,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.restored_trees import difference, reborn
+from zabd.cluster_sim.shadow_tree import ShadowTree
 from zabd.cluster_sim.zab_checks import Incarnation, ZabChecker
+from zabd.model.errors import DamagedError
 from zabd.model.ids import MemberId, SessionId, format_session
 from zabd.model.watch_events import EventType
 from zabd.model.zxid import Zxid
-from zabd.zab.log import Batch
+from zabd.replica.rebuild import apply_batch
+from zabd.zab.log import Batch, LogPosition
 from zabd.znode_tree import txns
-from zabd.znode_tree.tree import Change, ZnodeTree
+from zabd.znode_tree.tree import Applied, Change, ZnodeTree
 
 _REFUSALS = (txns.ERROR, txns.MULTI_FAILED)
+_TWIN_BATCHES = 16  # after so many the twin is made anew
 
 
 class Version(NamedTuple):
@@ -37,6 +45,11 @@ class ReplicaChecker(ZabChecker):
         super().__init__(voters)
         self.tree = ZnodeTree()
         self.digests: dict[int, int] = {0: self.tree.digest}
+        self.batches: list[Batch] = []  # of the ledger
+        self._shadow = ShadowTree(self.fail)
+        self._twin = ZnodeTree()
+        self._whole: dict[MemberId, set[LogPosition]] = {}
+        self._hurt: set[MemberId] = set()  # whose disks were damaged at some time
         self.closed: set[SessionId] = set()
         self.completed_write = 0  # the greatest zxid of a write that a client was told of
         self._paths: dict[str, list[Version]] = {}
@@ -53,11 +66,42 @@ class ReplicaChecker(ZabChecker):
             self._require_open(session_id, txn, zxid)
             if txn[0] == txns.CLOSE_SESSION:
                 self._session_closes(session_id, txn[1], zxid)
+            self._shadow.take(zxid, txn)
+            before = self.tree.digest if txn[0] in _REFUSALS else 0
             applied = self.tree.apply(zxid, time_ms, session_id, txn)
+            if txn[0] in _REFUSALS and self.tree.digest != before:
+                self.fail("R5", f"{txn} at {Zxid(zxid)!r} was refused and changes something")
+            self._shadow.compare(zxid, txn, self.tree, applied)
+            self._require_pure(zxid, txn, applied, self._twin.apply(zxid, time_ms, session_id, txn))
             for change in applied.changes:
                 self._note_change(change, zxid)
             zxid += 1
         self.digests[int(batch.last)] = self.tree.digest
+        self.batches.append(batch)
+        self._compare_twin()
+
+    def _require_pure(self, zxid: int, txn: txns.Txn, done: Applied, elsewhere: Applied) -> None:
+        """The twin tells watches of the same changes in the same order (R4)."""
+        if (done.error, done.changes) != (elsewhere.error, elsewhere.changes):
+            self.fail(
+                "R4",
+                f"{txn} at {Zxid(zxid)!r} changes {done.changes}, in the same tree made of a "
+                f"snapshot {elsewhere.changes}",
+            )
+
+    def _compare_twin(self) -> None:
+        """The twin is in the same state (R4); now and then it is made anew (R2)."""
+        if self._twin.digest != self.tree.digest:
+            self.fail(
+                "R4",
+                f"at {Zxid(self.tree.zxid)!r} the same tree made of a snapshot is another: "
+                f"{difference(self.tree, self._twin)}",
+            )
+        if len(self.batches) % _TWIN_BATCHES == 0:
+            try:
+                self._twin = reborn(self.tree)
+            except DamagedError as error:
+                self.fail("R2", f"at {Zxid(self.tree.zxid)!r}: {error}")
 
     def _require_open(self, session_id: SessionId, txn: txns.Txn, zxid: int) -> None:
         if session_id in self.closed and txn[0] not in _REFUSALS:
@@ -94,6 +138,65 @@ class ReplicaChecker(ZabChecker):
         for path, node in self.tree.nodes.items():
             if node.owner > 0 and node.owner not in self.tree.sessions:
                 raise InvariantError("S1", f"{path} belongs to {format_session(node.owner)}")
+
+    # --- trees made again ------------------------------------------------------------------------
+
+    def disks_damaged(self, member: MemberId) -> None:
+        """What it does not read again it does not miss: an older snapshot, for instance."""
+        super().disks_damaged(member)
+        self._hurt.add(member)
+
+    def unhurt(self, member: MemberId) -> bool:
+        """Whether every file of this member is as it was written."""
+        return member not in self._hurt
+
+    def has_whole(self, member: MemberId, position: LogPosition) -> None:
+        """This member has written a snapshot to its last byte."""
+        self._whole.setdefault(member, set()).add(position)
+
+    def uses_snapshot(self, member: MemberId, position: LogPosition) -> None:
+        """A member builds its tree on this snapshot: it was written to the end (R3)."""
+        if position not in self._whole.get(member, ()):
+            self.fail(
+                "R3",
+                f"member {member} builds on a snapshot at {position.zxid!r} that it has never "
+                "written to the end",
+            )
+
+    def goes_on(self, member: MemberId, position: LogPosition, batch: Batch) -> None:
+        """A member replays a batch of its log over a tree that stands at `position` (R3)."""
+        if batch.previous != position.chain:
+            self.fail(
+                "R3",
+                f"member {member} replays {batch.first!r} over a tree at {position.zxid!r}, "
+                "and something between the two is missing",
+            )
+
+    def batches_up_to(self, zxid: int) -> int:
+        """How many batches of the ledger a tree at this zxid holds."""
+        return bisect_right(self.batches, zxid, key=lambda batch: batch.last)
+
+    def restored_to(self, who: object, tree: ZnodeTree) -> None:
+        """Snapshot and log have given a member's tree again: it is what everybody's was (R2)."""
+        expected = self.digests.get(tree.zxid)
+        if tree.digest != expected:
+            self.fail(
+                "R2",
+                f"{who} is restored with digest {tree.digest:016x} at {Zxid(tree.zxid)!r}, "
+                f"where it was {expected or 0:016x}",
+            )
+
+    def restored(self, who: object, tree: ZnodeTree, start: int) -> None:
+        """A tree was made again from a snapshot and a log: it is the one that was there (R2).
+
+        `start` says from which batch on the log is replayed once more, over what holds it already.
+        """
+        self.restored_to(who, tree)
+        for batch in self.batches[start:]:
+            apply_batch(tree, batch)
+        self._shadow.compare_all(who, tree)
+        if what := difference(tree, self.tree):
+            self.fail("R2", f"{who}: replayed from batch {start} on {what}")
 
     def stands_at(self, who: Incarnation, tree: ZnodeTree) -> None:
         """A member's tree stands at a batch end: it is what everybody's is there (R1)."""

@@ -15,6 +15,10 @@ from zabd.model.ids import MemberId, format_session
 WALL_MS = 1_700_000_000_000
 """Wall time at the beginning of every run: late in 2023."""
 
+RESTORE_EVERY = 3
+RESTORES_MAX = 12
+"""Every third snapshot is followed by a restoration, up to a dozen in a run: a few ms each."""
+
 
 class WallClock:
     """One wall clock for all; what depends on it may be wrong, but never unsafe."""
@@ -40,12 +44,21 @@ class ReplicaLevel(CoreLevel):
     ) -> None:
         super().__init__(seed, shape, fixed=fixed)
         self.wall_clock = WallClock(self.schedule)
+        self.restore_rng = self.schedule.stream("restores")
+        self._restores_left = RESTORES_MAX
         count = self.schedule.stream("clients").choice((1, 2, 4))
         self.clients = [CoreClient(self, f"c{number}") for number in range(1, count + 1)]
 
     def make_checker(self) -> ReplicaChecker:
         """Who watches this run, its clients included."""
         return ReplicaChecker(self.voters)
+
+    def restores_now(self) -> bool:
+        """Whether a tree should be made again now, to see whether that gives the same (R2)."""
+        if not self._restores_left or self.restore_rng.randrange(RESTORE_EVERY):
+            return False
+        self._restores_left -= 1
+        return True
 
     @property
     def idle(self) -> bool:

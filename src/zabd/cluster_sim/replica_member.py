@@ -14,16 +14,21 @@ from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.replica_checks import ReplicaChecker
-from zabd.model.errors import StorageError
-from zabd.model.ids import ConnectionId
+from zabd.cluster_sim.restored_trees import decode, restore
+from zabd.model.errors import DamagedError, StorageError
+from zabd.model.ids import ConnectionId, MemberId
 from zabd.replica import Replica, ReplicaConfig
 from zabd.replica import effects as out
 from zabd.replica.events import Drained, SnapshotTaken
 from zabd.replica.rebuild import TreeBuilder
+from zabd.storage.config import StorageConfig
+from zabd.storage.snapshots import snapshot_zxid
 from zabd.zab import effects as fx
 from zabd.zab import events as ev
 from zabd.zab.config import EnsembleConfig, RecoveredState
+from zabd.zab.log import GENESIS, Batch, LogPosition
 from zabd.zab.peer import Peer
+from zabd.znode_tree.tree import ZnodeTree
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.replica_level import ReplicaLevel
@@ -62,6 +67,38 @@ class _WatchedPeer(Peer):
             if isinstance(effect, _CONSUMED):
                 self._watch(effect)
         return effects
+
+
+class _WatchedBuilder(TreeBuilder):
+    """A tree made again, while the checker looks on: on what, and of what."""
+
+    def __init__(self, checker: ReplicaChecker, member: MemberId) -> None:
+        super().__init__()
+        self._checker = checker
+        self._member = member
+        self._stands = self._label = GENESIS
+
+    def begin_anew(self) -> None:
+        """As it was in the beginning."""
+        super().begin_anew()
+        self._stands = GENESIS
+
+    def begin_snapshot(self, position: LogPosition) -> None:
+        """The last one may have been damaged."""
+        super().begin_snapshot(position)
+        self._label = position
+
+    def end_snapshot(self) -> None:
+        """It is to be built upon."""
+        super().end_snapshot()
+        self._checker.uses_snapshot(self._member, self._label)
+        self._stands = self._label
+
+    def record(self, batch: Batch) -> None:
+        """The log goes on."""
+        self._checker.goes_on(self._member, self._stands, batch)
+        super().record(batch)
+        self._stands = batch.position
 
 
 class _ClientEnd:
@@ -114,7 +151,7 @@ class ReplicaProcess(CoreProcess):
 
     def new_state(self) -> TreeBuilder:
         """A tree, from a snapshot and what follows it."""
-        return TreeBuilder()
+        return _WatchedBuilder(self.level.checker, self.member.id)
 
     def _begin(self, state: RecoveredState) -> None:
         tree, shape = self.state.tree, self.level.shape
@@ -128,7 +165,7 @@ class ReplicaProcess(CoreProcess):
         self.replica.peer = self.peer = _WatchedPeer(
             config.ensemble, state, self.rng, self.narrate, self._watch
         )
-        self._require_state()
+        self.level.checker.restored_to(self.seen, tree)
 
     def _watch(self, effect: fx.Effect | ev.Confirm) -> None:
         checker, seen = self.level.checker, self.seen
@@ -250,12 +287,17 @@ class ReplicaProcess(CoreProcess):
         self.replica.install_tree(state.tree)
         self._require_state()
 
+    def installation_complete(self, position: LogPosition) -> None:
+        """The last piece of a leader's snapshot is here; its file may get its name from now on."""
+        self.level.checker.has_whole(self.member.id, position)
+
     def _write_snapshot(self, effect: out.TakeSnapshot) -> None:
         writer = self.storage.snapshot_writer(effect.position)
 
         def write_on() -> None:
             piece = effect.walk.next_slice(SLICE_NODES)
             if piece is None:
+                self.level.checker.has_whole(self.member.id, effect.position)
                 writer.finish(finished)
             else:
                 writer.write(piece, lambda: self.enter(write_on))
@@ -264,5 +306,42 @@ class ReplicaProcess(CoreProcess):
             if error is not None and not self.disturbed:
                 raise InvariantError("X6", f"{self} cannot write a snapshot: {error}")
             self.enter(lambda: self.step(SnapshotTaken(done=error is None)))
+            if error is None:
+                self._restore_sometimes()
 
         write_on()
+
+    def _restore_sometimes(self) -> None:
+        """Make the tree again from this member's disks, as they are at this moment (R2)."""
+        level, member = self.level, self.member
+        if member.id in level.checker.damaged or not level.restores_now():
+            return
+        level.trace.record(member.host.name, "is restored beside it")
+        builder = _WatchedBuilder(level.checker, member.id)
+        config = StorageConfig(segment_bytes=level.shape.segment_bytes, space_floor_bytes=0)
+        try:
+            restore(builder, member.id, member.images, config)
+        except StorageError as error:
+            raise InvariantError("D11", f"a copy of {self} does not start: {error}") from error
+        self._compare(self, builder.tree)
+        if level.checker.unhurt(member.id):
+            self._decode_snapshots()
+
+    def _decode_snapshots(self) -> None:
+        """Every snapshot there is, and the log from its label on, give the state (R2)."""
+        image = self.member.image
+        for file in sorted(image.names):
+            if snapshot_zxid(file) is None:
+                continue
+            builder = TreeBuilder()
+            try:
+                decode(builder, file, image.content(file))
+            except DamagedError as error:
+                raise InvariantError("R2", f"{file} of {self}: {error}") from error
+            self._compare(f"{file} of {self}", builder.tree)
+
+    def _compare(self, who: object, tree: ZnodeTree) -> None:
+        """Whatever it holds already may be replayed again: begin anywhere in that."""
+        level = self.level
+        start = level.restore_rng.randint(0, level.checker.batches_up_to(tree.zxid))
+        level.checker.restored(who, tree, start)

@@ -24,6 +24,7 @@ from zabd.zab.log import (
     follows,
     last_zxid,
     parse_header,
+    payload_digest,
 )
 from zabd.zab.messages import (
     Ack,
@@ -160,6 +161,10 @@ class ZabChecker:
         last = last_zxid(header)
         chain = effect.record[CHAIN_OFFSET:HEADER_SIZE]
         end = who.history.last
+        if who.leads is not None and who.leads == epoch:
+            self._require_zxid_shape(who, epoch, header.first, last, end.zxid)
+        if payload_digest(effect.record[HEADER_SIZE:]) != header.payload_digest:
+            self.fail("Z1", f"{who} appends {last!r} with another content than its own")
         if header.previous != end.chain or not follows(header.first, end.zxid):
             self.fail("A2", f"{who} appends {header.first!r} after {end.zxid!r}")
         if who.leads is not None and header.first.epoch == who.leads == epoch:
@@ -169,6 +174,16 @@ class ZabChecker:
         elif self._proposed.get(last) != chain:
             self.fail("Z1", f"{who} appends {last!r}, which nobody proposed so")
         who.history.append(last, chain)
+
+    def _require_zxid_shape(
+        self, who: Incarnation, epoch: Epoch, first: Zxid, last: Zxid, before: Zxid
+    ) -> None:
+        """What a leader proposes is of its epoch to the end, from 1 on and without a gap (R9)."""
+        counter = before.counter + 1 if before.epoch == epoch else 1
+        if first.epoch != epoch or first.counter != counter or last.epoch != epoch:
+            self.fail(
+                "R9", f"{who} proposes {first!r} to {last!r} in epoch {epoch} after {before!r}"
+            )
 
     def truncating(self, who: Incarnation, position: LogPosition) -> None:
         """A member is about to cut its history back."""
@@ -422,6 +437,19 @@ class ZabChecker:
         leader = self.leaders.get(current)
         if named is not None and leader is not None and leader.member == member:
             self.voted(leader, current, named)  # its own ack of NEWLEADER
+
+    def purged(self, member: MemberId, base: Zxid, snapshots: Sequence[Zxid], kept: int) -> None:
+        """A member has deleted the log before `base`: does it go on from each kept snapshot (R3)?
+
+        If the newest ones turn out to be damaged, the oldest has to do.
+        """
+        usable = [zxid for zxid in snapshots if zxid >= base]
+        if len(usable) < kept:
+            self.fail(
+                "R3",
+                f"member {member} deletes its log up to {base!r}; of its snapshots at "
+                f"{list(snapshots)} only {len(usable)} go on with what is left of it",
+            )
 
     # --- confirmations ---------------------------------------------------------------------------
 
