@@ -14,6 +14,7 @@ from zabd.cluster_sim.disk_image import (
     Survival,
 )
 from zabd.cluster_sim.disks import Hurt, SimDisk
+from zabd.cluster_sim.invariants import InvariantError
 from zabd.storage.disk import (
     Create,
     DiskOp,
@@ -215,7 +216,7 @@ def test_a_failed_sync_is_final() -> None:
     machine.disk.injector = None
     assert machine.do(Read("f", 0, 4)).results == [b"gone"]
     machine.submit(Sync("f"))
-    with pytest.raises(AssertionError, match="FsyncErrorIsFatal"):
+    with pytest.raises(InvariantError, match="D7 FsyncErrorIsFatal"):
         later(machine.world)
     machine.disk.kill()
     machine.disk = machine.boot()

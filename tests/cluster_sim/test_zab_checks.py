@@ -37,6 +37,7 @@ class World:
         for member, image in self.images.items():
             self.checker.watch_disks(member, image, image)
             image.perform(Create("log"))
+            image.perform(SyncDir())
         self.a, self.b, self.c = (self.restart(member) for member in (1, 2, 3))
         self._appended = 0
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
+from zabd.cluster_sim.audit import Auditor
 from zabd.cluster_sim.connections import Mark, describe_payload
 from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.core_process import CoreProcess
@@ -25,6 +26,7 @@ from zabd.cluster_sim.trace import Trace
 from zabd.cluster_sim.zab_checks import ZabChecker
 from zabd.model.errors import StorageError
 from zabd.model.ids import MemberId
+from zabd.storage.config import OnDamage, StorageConfig
 from zabd.storage.storage import Storage
 from zabd.zab import effects as fx
 from zabd.zab.config import EnsembleConfig
@@ -80,6 +82,7 @@ class CoreLevel:
         observers = range(self.shape.voters + 1, self.shape.voters + self.shape.observers + 1)
         self.observers = tuple(observers)
         self.checker = self.make_checker()
+        self.checker.audit = Auditor(self)
         self.events = 0
         self.elections = 0
         self.disk_rng = self.schedule.stream("disks")
@@ -278,11 +281,23 @@ class CoreLevel:
             sync_limit=shape.sync_limit,
         )
 
+    def storage_config(self, member: MemberId) -> StorageConfig:
+        """How the storage of a member is configured."""
+        return StorageConfig(
+            segment_bytes=self.shape.segment_bytes,
+            space_floor_bytes=0,
+            on_damage=OnDamage.REPAIR if self.others(member) else OnDamage.REFUSE,
+        )
+
     def crash(self, member: CoreMember, *, power: bool) -> None:
         """A member goes down, and comes back after a while if the faults have not stopped then."""
         if member.process is None:
             return
         member.crash(power=power)
+        try:
+            self.checker.crashed(member.id)
+        except InvariantError as error:
+            self.report(error)  # a crash may fall into the midst of the code under test
         down_ms = self.crash_rng.random() ** 2 * self.shape.down_ms_max
         self.schedule.after(int(down_ms * US_PER_MS) + 1, lambda: self._restart(member))
 

@@ -1,7 +1,7 @@
 """A machine at the core level: its clock, its disk, and one life after the other on it."""
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.damage import damage
@@ -10,10 +10,13 @@ from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.model.ids import MemberId
 from zabd.storage.config import StorageConfig
+from zabd.storage.distrust import DISTRUST
 from zabd.storage.epochs import EPOCHS, IDENTITY, decode_identity
 from zabd.storage.log_changes import NOTE
 from zabd.storage.record import decode_segment_header, segment_file, segment_number
 from zabd.storage.snapshots import snapshot_zxid
+
+SMALL_FILES: Final = frozenset((EPOCHS, IDENTITY, NOTE, DISTRUST))
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.core_level import CoreLevel
@@ -26,6 +29,7 @@ class CoreMember:
         self.id = member
         self.host = host
         self.image = DiskImage()
+        self.image.small_files = SMALL_FILES
         self.log_image = DiskImage() if level.shape.log_disk else self.image
         self.process: CoreProcess | None = None
         self.level = level

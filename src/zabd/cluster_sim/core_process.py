@@ -22,7 +22,6 @@ from zabd.cluster_sim.zab_checks import Incarnation
 from zabd.model.errors import RemoteProtocolError, StorageError
 from zabd.model.ids import LinkId, MemberId
 from zabd.model.zxid import Zxid
-from zabd.storage.config import OnDamage, StorageConfig
 from zabd.storage.recovery import Recovered
 from zabd.zab import effects as fx
 from zabd.zab import events as ev
@@ -63,7 +62,7 @@ class CoreProcess(DiskWork):
 
     def __init__(self, member: "CoreMember") -> None:
         super().__init__()
-        level, shape = member.level, member.level.shape
+        level = member.level
         self.member = member
         self.level = level
         self.alive = True
@@ -97,11 +96,7 @@ class CoreProcess(DiskWork):
         self.stack = level.network.open_stack(member.host)
         self.stack.listen("", QUORUM_PORT, self._accept)
         self.disks = [self._open_disk(image) for image in member.images]
-        config = StorageConfig(
-            segment_bytes=shape.segment_bytes,
-            space_floor_bytes=0,
-            on_damage=OnDamage.REPAIR if level.others(member.id) else OnDamage.REFUSE,
-        )
+        config = level.storage_config(member.id)
         self.storage = level.storage_class(self.disks[0], self.disks[-1], config, member.now_ms)
         self.storage.on_failure = self._storage_failed
         self.enter(lambda: self.storage.recover(self.state, member.id, None, self._recovered))
@@ -116,6 +111,7 @@ class CoreProcess(DiskWork):
             rng=level.disk_rng,
             speed=level.shape.disk_speed,
             post=self.enter,
+            failed=lambda: level.checker.disk_failed(self.member.id),
         )
 
     # --- one thing at a time ---------------------------------------------------------------------
@@ -340,6 +336,8 @@ class CoreProcess(DiskWork):
 
     def _notify(self, effect: fx.Notify) -> None:
         level, target = self.level, self.level.members[effect.member]
+        if self.seen is not None:
+            level.checker.voting(self.seen, effect.notification)
         event = ev.Notified(effect.notification)
 
         def arrive() -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple
 
+from zabd.cluster_sim.invariants import InvariantError
 from zabd.storage.disk import (
     Create,
     DiskOp,
@@ -181,6 +182,7 @@ class DiskImage:
         self.names: dict[str, Inode] = {}
         self.on_durable: Callable[[str, int, bytes], None] | None = None
         self.on_name_durable: Callable[[str], None] | None = None
+        self.small_files: frozenset[str] = frozenset()  # those that are replaced as a whole
         self._directories: dict[str, None] = {"": None}
         self._durable_names: dict[str, Inode] = {}
         self._pending_names: list[_Name] = []
@@ -277,6 +279,7 @@ class DiskImage:
         """Do one primitive operation at once. Raises OSError as the system call would."""
         match op:
             case WriteAt(file, offset, data):
+                self._require_replacement(file)
                 joined = data if isinstance(data, bytes) else b"".join(data)
                 inode = self._writable(file)
                 self._require_space(max(0, offset + len(joined) - inode.size))
@@ -286,8 +289,10 @@ class DiskImage:
             case Create(file, size_bytes):
                 self._create(file, size_bytes)
             case Truncate(file, size_bytes):
+                self._require_replacement(file)
                 self._writable(file).resize(size_bytes)
             case Rename(source, target):
+                self._require_whole(source, target)
                 self._change_name(_Name(source, target, self._inode(source)))
             case Unlink(file):
                 self._inode(file)
@@ -327,8 +332,17 @@ class DiskImage:
 
     def _writable(self, file: str) -> Inode:
         inode = self._inode(file)
-        assert not inode.broken, f"FsyncErrorIsFatal: {file} is used again after a failed write"
+        if inode.broken:
+            raise InvariantError("D7", f"{file} is used again after a failed write or sync")
         return inode
+
+    def _require_replacement(self, file: str) -> None:
+        if file in self.small_files and file in self._durable_names:
+            raise InvariantError("D9", f"{file} is written in place: a crash could tear it")
+
+    def _require_whole(self, source: str, target: str) -> None:
+        if target in self.small_files and self._inode(source).pending:
+            raise InvariantError("D9", f"{target} gets its name before its bytes are durable")
 
     def _create(self, file: str, size_bytes: int) -> None:
         if file in self.names:
@@ -364,6 +378,10 @@ class DiskImage:
         if inode is None:
             return None
         return bytes(inode.durable).ljust(inode.durable_size, b"\0")
+
+    def is_reachable(self, inode: Inode) -> bool:
+        """Whether a file has a name that no crash can take from it."""
+        return any(each is inode for each in self._durable_names.values())
 
     def _sync(self, file: str, inode: Inode) -> None:
         pending = inode.pending[:]

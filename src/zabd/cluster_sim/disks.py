@@ -10,6 +10,7 @@ Invariants
 import errno as errors
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
@@ -81,7 +82,8 @@ class SimDisk:
     """A `Disk` of one simulated process, on an image that outlives it.
 
     `post` brings a completion onto the process's own turn; without it, `done` is called from the
-    schedule. `rng` is the stream that disk times are drawn from.
+    schedule. `rng` is the stream that disk times are drawn from. `failed` hears of a fault on the
+    log's lane just before the one who asked does: what comes after is said with that knowledge.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class SimDisk:
         rng: Random,
         speed: DiskSpeed = ORDINARY_SPEED,
         post: Callable[[Callable[[], None]], object] | None = None,
+        failed: Callable[[], object] = lambda: None,
     ) -> None:
         self.image = image
         self.name = name
@@ -104,6 +107,7 @@ class SimDisk:
         self._trace = trace
         self._rng = rng
         self._post = post
+        self._failed = failed
         self._lanes = {Lane.LOG: _LaneQueue(), Lane.BULK: _LaneQueue()}
         self._dead = False
         self._stalled = False
@@ -196,6 +200,10 @@ class SimDisk:
         else:
             self._begin_next(queue)
 
+    def _tell(self, done: Callable[[DiskOutcome], None], outcome: DiskOutcome) -> None:
+        self._failed()
+        done(outcome)
+
     def _break(self, op: DiskOp) -> None:
         match op:
             case Sync(file):
@@ -208,6 +216,8 @@ class SimDisk:
     def _finish_list(self, queue: _LaneQueue, fault: DiskFault | None) -> None:
         _, done = queue.lists.popleft()
         outcome = DiskOutcome(queue.results, fault)
+        if fault is not None and queue is self._lanes[Lane.LOG]:
+            done = partial(self._tell, done)
         queue.results = []
         queue.appointment = None
         if queue.lists:

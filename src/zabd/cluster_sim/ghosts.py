@@ -7,7 +7,7 @@ or a prefix is one comparison.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from zabd.cluster_sim.disk_image import DiskImage
+from zabd.cluster_sim.disk_image import DiskImage, Inode
 from zabd.model.ids import MemberId
 from zabd.model.zxid import Zxid
 from zabd.storage.epochs import EPOCHS, Epochs, decode_epochs
@@ -98,7 +98,7 @@ class History:
 class DurableLog:
     """What a member's disk holds for certain, kept up from the completions of its syncs."""
 
-    __slots__ = ("_data", "_log", "_sound", "base", "member", "records")
+    __slots__ = ("_data", "_inodes", "_log", "_sound", "base", "member", "records")
 
     def __init__(self, member: MemberId, log: DiskImage, data: DiskImage) -> None:
         self.member = member
@@ -107,13 +107,15 @@ class DurableLog:
         self.base = GENESIS
         self.records: dict[bytes, tuple[Zxid, bytes]] = {}  # chain: its last zxid, the one before
         self._sound: set[bytes] = {GENESIS_CHAIN}  # chains whose whole past is durable
+        self._inodes: dict[bytes, Inode] = {}  # chain: where it is, until its name is durable too
         log.on_durable = self._synced
 
     def fresh(self) -> "DurableLog":
         """One for the same devices that knows nothing yet."""
         return DurableLog(self.member, self._log, self._data)
 
-    def _synced(self, _file: str, _offset: int, data: bytes) -> None:
+    def _synced(self, file: str, _offset: int, data: bytes) -> None:
+        inode = self._log.names[file]
         start = data.find(RECORD_MAGIC)
         while start >= 0:
             try:
@@ -125,6 +127,7 @@ class DurableLog:
             if end <= len(data):
                 chain = data[start + CHAIN_OFFSET : start + HEADER_SIZE]
                 self.records[chain] = (last_zxid(header), header.previous)
+                self._inodes[chain] = inode
             start = data.find(RECORD_MAGIC, end)
 
     def holds(self, position: LogPosition) -> bool:
@@ -141,6 +144,19 @@ class DurableLog:
         self._sound.update(walked)
         return True
 
+    def unreachable(self, position: LogPosition) -> str | None:
+        """A file with records up to there whose name a crash could lose, if there is one."""
+        if position.chain not in self._inodes:
+            return None  # found out before, or found by a restart
+        for chain in list(self._inodes):
+            inode = self._inodes.pop(chain)
+            names = [name for name, of in self._log.names.items() if of is inode]
+            if names and not self._log.is_reachable(inode):  # without a name it was deleted
+                return names[0]
+            if chain == position.chain:
+                break
+        return None
+
     def truncate(self, zxid: Zxid) -> None:
         """The member cut its log: what comes after is not there any more."""
         for chain in [chain for chain, (last, _) in self.records.items() if last > zxid]:
@@ -150,6 +166,7 @@ class DurableLog:
     def restart_at(self, position: LogPosition) -> None:
         """The member's state is now a snapshot that ends there."""
         self.records.clear()
+        self._inodes.clear()
         self._sound = {position.chain}
         self.base = position
 

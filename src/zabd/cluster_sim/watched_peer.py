@@ -100,6 +100,8 @@ class Watcher:
                     self._truncations[who, request_id] = position
                 case fx.InstallSnapshot(_, position):
                     checker.installing(who, position)
+                case fx.Notify(_, notification):
+                    checker.voting(who, notification)
                 case fx.Confirmed(token):
                     checker.confirmed(who, token)
                 case _:

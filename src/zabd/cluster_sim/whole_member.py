@@ -95,6 +95,7 @@ class WholeProcess:
             rng=level.disk_rng,
             speed=level.shape.disk_speed,
             post=post,
+            failed=lambda: level.checker.disk_failed(member.id),
         )
         self.disks.append(disk)
         return disk

@@ -7,10 +7,10 @@ an order or a prefix is one comparison.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
-from zabd.cluster_sim.disk_image import DiskImage
-from zabd.cluster_sim.ghosts import DurableLog, Entry, History, Majority
-from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.durability_checks import DurabilityChecks
+from zabd.cluster_sim.ghosts import Entry, History
 from zabd.model.ids import Epoch, LinkId, MemberId
 from zabd.model.zxid import Zxid
 from zabd.zab.config import RecoveredState
@@ -30,12 +30,16 @@ from zabd.zab.messages import (
     Ack,
     AckEpoch,
     AckNewLeader,
+    Aligned,
     FollowerInfo,
     LeaderInfo,
     Message,
     NewLeader,
     PeerState,
 )
+
+_ASSURANCES: Final = (Ack, AckEpoch, AckNewLeader, Aligned, FollowerInfo, LeaderInfo, NewLeader)
+"""What only one may say whose disk works (D7)."""
 
 
 class Incarnation:
@@ -57,90 +61,29 @@ class Incarnation:
         return f"member {self.member} (life {self.number})"
 
 
-class ZabChecker:
+class ZabChecker(DurabilityChecks):
     """Watches every member of one ensemble. Its methods raise InvariantError."""
 
     def __init__(self, voters: Sequence[MemberId]) -> None:
-        self.quorum = Majority(voters)
-        self.off: frozenset[str] = frozenset()
-        """Checks that are switched off, to see what fires behind them (`Mutant.without`)."""
+        super().__init__(voters)
         self.ledger: list[Entry] = []
-        self.durable: dict[MemberId, DurableLog] = {}
         self.leaders: dict[Epoch, Incarnation] = {}
-        self.damaged: dict[MemberId, None] = {}
-        """Members whose disks were damaged, until they find nothing missing or are repaired."""
         self._index: dict[bytes, int] = {}  # chain: its place in the ledger
         self._proposed: dict[Zxid, bytes] = {}  # last zxid of a batch: its chain
         self._broadcast_epoch: Epoch = 0  # the latest epoch whose leader has proposed anything
         self._lives: dict[MemberId, int] = {}
-        self._vouched: dict[MemberId, LogPosition] = {}
-        self._promised: dict[MemberId, tuple[Epoch, Epoch]] = {}
         self._acks: dict[Epoch, dict[MemberId, int]] = {}
-        self._lost: list[DurableLog] = []
         self._chosen: dict[Epoch, LogPosition] = {}  # epoch: the last that its quorum has acked
-        self._named: dict[tuple[MemberId, Epoch], LogPosition] = {}
-
-    def fail(self, check: str, detail: str) -> None:
-        """A check does not hold: raise InvariantError, unless that check is switched off."""
-        if check not in self.off:
-            raise InvariantError(check, detail)
 
     # --- a life begins ---------------------------------------------------------------------------
-
-    def watch_disks(self, member: MemberId, log: DiskImage, data: DiskImage) -> None:
-        """Keep up what this member's devices hold; they may be one and the same."""
-        self.durable[member] = DurableLog(member, log, data)
-
-    def disks_lost(self, member: MemberId, log: DiskImage, data: DiskImage) -> None:
-        """This member's disks were replaced: nobody expects it to remember anything."""
-        # What it had acknowledged before may still be on its way, and counts: it was durable.
-        self._lost.append(self.durable[member])
-        self.watch_disks(member, log, data)
-        self._forget(member)
-
-    def disks_damaged(self, member: MemberId) -> None:
-        """Something on this member's disks is not as it was written: it has all, or says so."""
-        self.damaged[member] = None
-
-    def _forget(self, member: MemberId) -> None:
-        self.damaged.pop(member, None)
-        self._vouched.pop(member, None)
-        self._promised.pop(member, None)
 
     def recovered(self, member: MemberId, found: RecoveredState) -> Incarnation:
         """A member has started: is everything it ever vouched for still there?"""
         life = self._lives[member] = self._lives.get(member, 0) + 1
         incarnation = Incarnation(member, life, found)
         incarnation.position = self._place(incarnation, found.delivered, "recovers")
-        if found.damaged:
-            self._require_damage(incarnation)
-        else:
-            self.damaged.pop(member, None)
-        accepted, current = self._promised.get(member, (0, 0))
-        if found.accepted_epoch < accepted or found.current_epoch < current:
-            self.fail(
-                "D10",
-                f"{incarnation} recovers epochs {found.accepted_epoch}/{found.current_epoch}, "
-                f"after it had promised {accepted}/{current}",
-            )
-        vouched = self._vouched.get(member, GENESIS)
-        if vouched not in incarnation.history:
-            self.fail(
-                "D8",
-                f"{incarnation} recovers up to {incarnation.history.last.zxid!r}, after it had "
-                f"acknowledged {vouched.zxid!r}",
-            )
-        self.durable[member].adopt(found)
+        self._starts(incarnation, found)
         return incarnation
-
-    def _require_damage(self, who: Incarnation) -> None:
-        """It vouches only for what it has found; what it had acknowledged before counts."""
-        if who.member not in self.damaged:
-            self.fail("D11", f"{who} says that it is damaged, and nothing was")
-        self._lost.append(self.durable[who.member])
-        self.durable[who.member] = self.durable[who.member].fresh()
-        self._forget(who.member)
-        self.damaged[who.member] = None
 
     def _place(self, who: Incarnation, position: LogPosition, verb: str) -> int:
         if position == GENESIS:
@@ -217,14 +160,6 @@ class ZabChecker:
                     self.fail("Z10", f"{who} goes back to {position.zxid!r}, behind {entry.last!r}")
         self._goes_back(who.member, position)
 
-    def _goes_back(self, member: MemberId, position: LogPosition) -> None:
-        """From now on a crash may leave this member's history before or after the cut."""
-        if self._vouched.get(member, GENESIS).zxid > position.zxid:
-            self._vouched[member] = position
-        for key, named in list(self._named.items()):
-            if key[0] == member and named.zxid > position.zxid:
-                self._named[key] = position
-
     def installed(self, who: Incarnation, position: LogPosition) -> None:
         """A member's state has become a snapshot from its leader."""
         who.position = self._place(who, position, "installs")
@@ -244,7 +179,7 @@ class ZabChecker:
                 self._extend(who, batch, chain)
             who.position += 1
         if who.leads is not None:
-            self._require_quorum(who, batches[-1].position)
+            self._require_chosen(who, batches[-1].position)
 
     def _out_of_line(self, who: Incarnation, batch: Batch, chain: bytes, entry: Entry) -> None:
         check = "Z2" if chain in self._index else "Z4"
@@ -267,12 +202,6 @@ class ZabChecker:
             )
         self._index[chain] = len(self.ledger)
         self.ledger.append(Entry(batch.first, batch.last, chain))
-
-    def _require_quorum(self, who: Incarnation, position: LogPosition) -> None:
-        holders = [m for m, log in self.durable.items() if log.holds(position)]
-        holders += [log.member for log in self._lost if log.holds(position)]
-        if not self.quorum.contains(holders):
-            self.fail("D6", f"{who} commits {position.zxid!r}, durable only on members {holders}")
 
     # --- leadership ------------------------------------------------------------------------------
 
@@ -333,6 +262,8 @@ class ZabChecker:
 
     def sent(self, who: Incarnation, link: LinkId, message: Message) -> None:
         """A member says something: may it, by what its disk holds?"""
+        if isinstance(message, _ASSURANCES):
+            self._require_intact(who, message)
         match message:
             case Ack(zxid):
                 self._acknowledged(who, link, zxid)
@@ -353,8 +284,9 @@ class ZabChecker:
     def _acknowledged(self, who: Incarnation, link: LinkId, zxid: Zxid) -> None:
         chain = who.history.chain_at(zxid)
         position = LogPosition(zxid, chain) if chain is not None else who.history.base
-        if position.zxid < zxid or not self.durable[who.member].holds(position):
-            self.fail("D1", f"{who} acks {zxid!r}, which a crash could still lose")
+        if position.zxid < zxid:
+            self.fail("D1", f"{who} acks {zxid!r}, which is not in its history")
+        self._require_durable(who, position, "D1")
         if link not in who.acked_new_leader:
             self.fail("A4", f"{who} acks {zxid!r} before the NEWLEADER of its link")
         self._vouch(who, position)
@@ -368,10 +300,7 @@ class ZabChecker:
             return
         if named.position not in who.history:
             self.fail("Z11", f"{who} acks a history that is not its leader's")
-        if not durable.holds(named.position):
-            self.fail(
-                "D4", f"{who} acks NEWLEADER {epoch}, but {named.position.zxid!r} is not durable"
-            )
+        self._require_durable(who, named.position, "D4")
         if durable.epochs().current < epoch:
             self.fail("D4", f"{who} acks NEWLEADER {epoch} before the epoch is durable")
         who.acked_new_leader.add(link)
@@ -396,12 +325,6 @@ class ZabChecker:
             if chain is not None:
                 self._chosen[epoch] = LogPosition(zxid, chain)
 
-    def _require_reported(self, who: Incarnation, position: LogPosition) -> None:
-        if position != who.history.last or not self.durable[who.member].holds(position):
-            self.fail(
-                "D5", f"{who} reports {position.zxid!r}; its history is {who.history.last.zxid!r}"
-            )
-
     def _require_fresh(self, who: Incarnation, link: LinkId, epoch: Epoch) -> None:
         info = who.infos.get(link)
         if info is not None and info.accepted_epoch > epoch:
@@ -409,31 +332,14 @@ class ZabChecker:
                 "Z16", f"{who} offers epoch {epoch} to one who promised {info.accepted_epoch}"
             )
 
-    def _promise(self, who: Incarnation, accepted: Epoch, current: Epoch) -> None:
-        durable = self.durable[who.member].epochs()
-        if durable.accepted < accepted:
-            self.fail(
-                "D3",
-                f"{who} promises epoch {accepted}, durable is {durable.accepted}",
-            )
-        before = self._promised.get(who.member, (0, 0))
-        self._promised[who.member] = (max(before[0], accepted), max(before[1], current))
-
-    def _vouch(self, who: Incarnation, position: LogPosition) -> None:
-        if position.zxid > self._vouched.get(who.member, GENESIS).zxid:
-            self._vouched[who.member] = position
-
     # --- disks -----------------------------------------------------------------------------------
 
     def epochs_durable(self, member: MemberId) -> None:
         """The epoch file's name became durable: the history it stands for must be before (D4)."""
+        current = self._require_growth(member).current
         if member in self.damaged:
             return  # it keeps its promises, though not what they stand for
-        durable = self.durable[member]
-        current = durable.epochs().current
-        named = self._named.get((member, current))
-        if named is not None and not durable.holds(named):
-            self.fail("D4", f"member {member} has epoch {current} durable before {named.zxid!r}")
+        named = self._require_history_first(member, current)
         leader = self.leaders.get(current)
         if named is not None and leader is not None and leader.member == member:
             self.voted(leader, current, named)  # its own ack of NEWLEADER

@@ -1,0 +1,123 @@
+"""The audit: what the real recovery code would load from a member's disks, if it crashed now.
+
+It works on a copy of the devices, at once and outside of virtual time, so a run is the same with
+and without it. Its chance is a stream of its own.
+"""
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from zabd.cluster_sim.core_process import recovered_state
+from zabd.cluster_sim.disk_image import NOTHING_SURVIVES, DiskImage, Survival
+from zabd.model.errors import StorageError
+from zabd.model.ids import MemberId
+from zabd.storage.config import StorageConfig
+from zabd.storage.disk import DiskFault, DiskOp, DiskResult
+from zabd.storage.procedures import DiskError, Procedure
+from zabd.storage.recovery import recover
+from zabd.zab.config import RecoveredState
+from zabd.zab.log import Batch, LogPosition
+
+if TYPE_CHECKING:
+    from zabd.cluster_sim.core_level import CoreLevel
+
+T = TypeVar("T")
+
+_ONE_IN: Final = 32  # acknowledgements: the rest is judged by what syncs have told
+
+
+class _Nowhere:
+    """Takes a recovered state and lets go of it: only where it stands is asked."""
+
+    def begin_anew(self) -> None:
+        """Nothing to forget."""
+
+    def begin_snapshot(self, position: LogPosition) -> None:
+        """A snapshot follows."""
+
+    def snapshot_chunk(self, chunk: bytes) -> None:
+        """A piece of it."""
+
+    def end_snapshot(self) -> None:
+        """All of it."""
+
+    def record(self, batch: Batch) -> None:
+        """A committed batch."""
+
+
+class _CopiedDisk:
+    """A device whose operations are done at once, by `carry_out`."""
+
+    def __init__(self, image: DiskImage) -> None:
+        self.image = image
+
+    def submit(self, *_: object) -> None:
+        """Not a disk of a process: nothing is ever waited for."""
+        raise AssertionError("an audit performs its operations itself")
+
+
+class Auditor:
+    """The audits of one run."""
+
+    def __init__(self, level: "CoreLevel") -> None:
+        self._level = level
+        self._rng = level.schedule.stream("audits")
+        self.done = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether chance wants one at this acknowledgement."""
+        return not self._rng.randrange(_ONE_IN)
+
+    def __call__(self, member: MemberId) -> RecoveredState | StorageError:
+        """What a restart would load after a power cut now, which leaves only what is durable."""
+        return self._load(member, NOTHING_SURVIVES)
+
+    def after_some_crash(self, member: MemberId) -> RecoveredState | StorageError:
+        """The same, after a power cut that keeps what chance keeps."""
+        return self._load(member, Survival.draw(self._rng))
+
+    def _load(self, member: MemberId, survival: Survival) -> RecoveredState | StorageError:
+        self.done += 1
+        images = self._level.members[member].images
+        copies = [image.copy() for image in images]
+        for copy in copies:
+            copy.lose_power(self._rng, survival)
+        return load(copies, self._level.storage_config(member), member)
+
+
+def load(
+    images: list[DiskImage], config: StorageConfig, member: MemberId
+) -> RecoveredState | StorageError:
+    """What recovery makes of these devices (the last one has the log), which it may change."""
+    disks = [_CopiedDisk(image) for image in images]
+    start = recover(disks[0], disks[-1], config, _Nowhere(), member, None, lambda *_: None)
+    try:
+        return recovered_state(carry_out(start).recovered)
+    except StorageError as error:
+        return error
+
+
+def carry_out(procedure: Procedure[T]) -> T:
+    """Carry a procedure of the storage through at once. Raises StorageError."""
+    try:
+        disk, ops = next(procedure)
+        while True:
+            assert isinstance(disk, _CopiedDisk)
+            results: list[DiskResult] = []
+            fault = None
+            for op in ops:
+                fault = _perform(disk.image, op, results)
+                if fault is not None:
+                    break
+            disk, ops = procedure.send(results) if fault is None else procedure.throw(fault)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+
+
+def _perform(image: DiskImage, op: DiskOp, results: list[DiskResult]) -> DiskError | None:
+    try:
+        results.append(image.perform(op))
+    except OSError as error:
+        return DiskError(DiskFault(op, error.errno or 0, error.strerror or str(error)))
+    return None
