@@ -38,6 +38,7 @@ class Node:
     czxid: int
     ctime: int
     owner: int = 0
+    kind: int = 0
     mzxid: int = 0
     mtime: int = 0
     pzxid: int = 0
@@ -50,7 +51,7 @@ class Node:
         size, count = len(self.data or b""), len(self.children)
         return Stat(
             self.czxid, self.mzxid, self.ctime, self.mtime, self.version,
-            2 * self.created - count, 0, self.owner, size, count, self.pzxid,
+            2 * self.created - count, 0, self.owner or self.kind, size, count, self.pzxid,
         )  # fmt: skip
 
 
@@ -135,7 +136,7 @@ class MiniTree:
         if parent.owner:
             raise error_for(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS, path=path)
         owner = session if mode.ephemeral else 0
-        node = Node(op.data, op.acl, zxid, time_ms, owner, zxid, time_ms, zxid)
+        node = Node(op.data, op.acl, zxid, time_ms, owner, _kind(op), zxid, time_ms, zxid)
         self.nodes[path] = node
         parent.children[path[path.rindex("/") + 1 :]] = None
         parent.created += 1
@@ -152,6 +153,34 @@ class MiniTree:
 
     def children(self, path: str) -> list[str]:
         return [join(path, name) for name in self.get(path).children]
+
+
+CONTAINER = -(1 << 63)
+TTL = -(1 << 56)
+
+
+def _kind(op: Create | Create2 | CreateContainer | CreateTtl) -> int:
+    """What ZooKeeper shows as the owner of a container, or of a znode with a time to live."""
+    if isinstance(op, CreateContainer):
+        return CONTAINER
+    return TTL + op.ttl if isinstance(op, CreateTtl) else 0
+
+
+def collectable(tree: MiniTree, now_ms: int) -> list[MultiOp]:
+    """Containers that are empty, and znodes whose time is over."""
+    return [
+        Delete(path)
+        for path, node in tree.nodes.items()
+        if not node.children
+        and (
+            (node.kind == CONTAINER and node.created)
+            or (
+                node.kind > CONTAINER // 2
+                and node.kind < 0
+                and now_ms > node.mtime + node.kind - TTL
+            )
+        )
+    ]
 
 
 def _check_version(node: Node, version: int) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from tests.client.fast_loop import FastLoop, MemoryTransport
-from tests.client.mini_tree import MiniTree, close_ops
+from tests.client.mini_tree import MiniTree, close_ops, collectable
 
-from zabd.model.errors import ErrorCode, KeeperError
+from zabd.model.errors import ErrorCode, KeeperError, error_for
 from zabd.model.ops import (
     WRITE_OPCODES,
     AddWatch,
@@ -101,6 +101,7 @@ class ScriptedEnsemble:
         self.requests: list[tuple[float, str, Op | ConnectRequest]] = []
         self.expired: list[int] = []
         self.unimplemented: set[OpCode] = set()
+        self.unreadable: set[str] = set()
         self.refuse_auth = False
         self.local_sessions: set[int] = set()
         self.on_fault: Callable[[], None] = lambda: None
@@ -172,6 +173,12 @@ class ScriptedEnsemble:
             for kind, path in events:
                 for connection in list(server.connections):
                     connection.notice(kind, path)
+
+    def collect(self) -> None:
+        """Do what the leader does now and then: end containers and TTL znodes."""
+        now_ms = 1_700_000_000_000 + self.loop.boot_time_ms()
+        for op in collectable(self.leader, now_ms):
+            self.commit(0, [op])
 
     # Sessions.
 
@@ -327,6 +334,11 @@ class Connection(asyncio.Protocol):
             return None
         ops: list[Op] = list(op.ops) if isinstance(op, Multi) else [op]
         try:
+            for index, part in enumerate(ops):
+                if part.opcode in self.ensemble.unimplemented:
+                    unknown = error_for(ErrorCode.UNIMPLEMENTED)
+                    unknown.op_index = index
+                    raise unknown
             results = self.ensemble.commit(self.session, ops)
         except KeeperError as error:
             if not isinstance(op, Multi):
@@ -353,6 +365,8 @@ class Connection(asyncio.Protocol):
                 return SyncResult(path)
             case GetData(path, watch):
                 node = tree.get(path)
+                if path in self.ensemble.unreadable:
+                    raise error_for(ErrorCode.NO_AUTH, path=path)
                 if watch:
                     self.data[path] = None
                 return GetDataResult(node.data, node.stat)

@@ -203,7 +203,7 @@ def test_log_records_can_be_json(caplog: pytest.LogCaptureFixture) -> None:
         async with connect(ensemble.hosts) as zk:
             async with Dedup(zk).hold("k") as ctx:
                 await ctx.complete()
-            async with Dedup(zk, hide_key=True).hold("secret") as ctx:
+            async with Dedup(zk, log_key="hash").hold("secret") as ctx:
                 await ctx.complete()
 
     with caplog.at_level(logging.INFO, "zabd.dedup"):

@@ -23,7 +23,7 @@ from zabd.client.identity import Identity
 from zabd.client.recipes import Lock
 from zabd.client.recipes.dedup import Attempt, Dedup, DedupError, Outcome
 from zabd.model.errors import ZabdError
-from zabd.model.ops import Create, Delete, Multi, Op, Ping
+from zabd.model.ops import Create, CreateTtl, Delete, Multi, Op, Ping
 
 KEYS = ["a", "b", "c"]
 IDENTITY = Identity("host", 7)
@@ -153,10 +153,11 @@ def check_log(ensemble: ScriptedEnsemble, outcomes: list[tuple[str, Outcome[obje
     results: Counter[str] = Counter()
     for _, _, session, ops in ensemble.log:
         for op in ops:
-            if isinstance(op, Create) and op.path.endswith("/result"):
+            if isinstance(op, Create | CreateTtl) and op.path.endswith("/result"):
                 results[op.path] += 1
                 assert session
     assert all(count == 1 for count in results.values()), results
+    assert len(results) >= len({key for key, _ in outcomes}), "the log is read with open eyes"
     for key, outcome in outcomes:
         first = recorded.setdefault(key, outcome)
         assert outcome.value == first.value == outcome.record.value

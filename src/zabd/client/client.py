@@ -392,6 +392,10 @@ class Client(Operations):
         task.add_done_callback(self._forget_task)
         return task
 
+    def require_own_process(self) -> None:
+        """Raise `ForkedClientError` in a child of the process that made this client."""
+        require_same_process(self._forks)
+
     # Inside.
 
     @property
@@ -457,8 +461,8 @@ class Client(Operations):
     def _transition(self, state: SessionState, reason: str) -> None:
         session = self._session
         self._state = state
-        # What a server does not know, the next one may.
-        self._fallbacks.clear()
+        if state in {SessionState.CONNECTED, SessionState.READ_ONLY}:
+            self.fallbacks.connected()
         change = StateChange(state, session.session_id, reason)
         log.info("session %s is %s: %s", format_session(session.session_id), state, reason)
         if state is SessionState.LOST:

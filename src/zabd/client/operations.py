@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from zabd.client.chroot import Chroot
 from zabd.client.events import Watcher
+from zabd.client.fallbacks import Fallbacks, nearest
 from zabd.client.transaction import Transaction
 from zabd.model.acl import Acl
 from zabd.model.errors import (
@@ -41,7 +42,6 @@ from zabd.model.ops import (
     MultiRead,
     MultiReadOp,
     Op,
-    OpCode,
     Reconfig,
     RemoveWatches,
     SetAcl,
@@ -96,8 +96,7 @@ class Operations(ABC):
     _chroot: Chroot
 
     def __init__(self) -> None:
-        # The kinds of creates that the server at hand does not know.
-        self._fallbacks: set[OpCode] = set()
+        self.fallbacks = Fallbacks()
 
     @abstractmethod
     async def call(
@@ -289,10 +288,16 @@ class Operations(ABC):
         assert isinstance(result, AclResult)
         return result
 
-    async def get_ephemerals(self, prefix: str = ROOT, *, timeout: Timeout = UNSET) -> list[str]:
+    async def get_ephemerals(
+        self,
+        prefix: str = ROOT,
+        *,
+        session_id: SessionId | None = None,
+        timeout: Timeout = UNSET,
+    ) -> list[str]:
         """Return the paths of this session's ephemerals that start with `prefix`, as text."""
         op = GetEphemerals(self._chroot.to_server(prefix))
-        result = await self._read(op, None, timeout)
+        result = await self._repeated(op, None, timeout, session_id)
         assert isinstance(result, EphemeralsResult)
         return [self._chroot.to_user(path) for path in result.paths]
 
@@ -303,11 +308,15 @@ class Operations(ABC):
         return result.total
 
     async def multi_read(
-        self, ops: Sequence[MultiReadOp], *, timeout: Timeout = UNSET
+        self,
+        ops: Sequence[MultiReadOp],
+        *,
+        session_id: SessionId | None = None,
+        timeout: Timeout = UNSET,
     ) -> tuple[MultiPart, ...]:
         """Read several from one state of the tree; each part is a result or an `ErrorResult`."""
         moved = tuple(op._replace(path=self._chroot.to_server(op.path)) for op in ops)
-        result = await self._read(MultiRead(moved), None, timeout)
+        result = await self._repeated(MultiRead(moved), None, timeout, session_id)
         assert isinstance(result, MultiResult)
         return result.results
 
@@ -374,14 +383,22 @@ class Operations(ABC):
     async def _read(self, op: Op, watch: Watcher | None, timeout: Timeout) -> Result:
         return await self._repeated(self._chroot.op(op), watch, timeout)
 
-    async def _repeated(self, op: Op, watch: Watcher | None, timeout: Timeout) -> Result:
+    async def _repeated(
+        self,
+        op: Op,
+        watch: Watcher | None,
+        timeout: Timeout,
+        session_id: SessionId | None = None,
+    ) -> Result:
         for _ in range(READ_ATTEMPTS_MAX - 1):
             try:
-                return await self.call(op, watch=watch, timeout=timeout, raw=True)
+                return await self.call(
+                    op, watch=watch, session_id=session_id, timeout=timeout, raw=True
+                )
             except ConnectionLossError:
                 # The next attempt waits for a connection by itself.
                 self._require_open()
-        return await self.call(op, watch=watch, timeout=timeout, raw=True)
+        return await self.call(op, watch=watch, session_id=session_id, timeout=timeout, raw=True)
 
     async def _create(
         self,
@@ -402,18 +419,18 @@ class Operations(ABC):
         self, op: Create | Create2 | CreateContainer | CreateTtl, timeout: Timeout
     ) -> CreateResult | Create2Result:
         """Create in the way that this server knows; found out once for each connection."""
-        if isinstance(op, Create) or op.opcode not in self._fallbacks:
+        if isinstance(op, Create) or self.fallbacks.knows(op.opcode):
             try:
                 result = await self.call(op, timeout=timeout)
             except UnimplementedError:
                 if isinstance(op, Create):
                     raise
                 log.warning("%s knows no %s; a plain create serves", self.server, op.opcode.name)
-                self._fallbacks.add(op.opcode)
+                self.fallbacks.forget(op.opcode)
             else:
                 assert isinstance(result, CreateResult | Create2Result)
                 return result
-        created = await self.call(_plain(op), timeout=timeout)
+        created = await self.call(nearest(op), timeout=timeout)
         assert isinstance(created, CreateResult)
         stat = await self.call(Exists(created.path, False), timeout=timeout, raw=True)
         assert isinstance(stat, StatResult)
@@ -510,16 +527,3 @@ class Operations(ABC):
         if isinstance(part, CreateResult | Create2Result):
             return part._replace(path=self._chroot.to_user(part.path))
         return part
-
-
-def _plain(op: Create | Create2 | CreateContainer | CreateTtl) -> Create:
-    """The nearest thing that every server knows."""
-    match op:
-        case CreateContainer():
-            return Create(op.path, op.data, op.acl, CreateMode.PERSISTENT)
-        case CreateTtl():
-            sequential = op.flags == CreateMode.PERSISTENT_SEQUENTIAL_WITH_TTL
-            mode = CreateMode.PERSISTENT_SEQUENTIAL if sequential else CreateMode.PERSISTENT
-            return Create(op.path, op.data, op.acl, mode)
-        case _:
-            return Create(op.path, op.data, op.acl, op.flags)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from zabd.client.client import Client
 from zabd.client.events import Watcher
-from zabd.model.errors import ConnectionLossError, NoNodeError
+from zabd.model.errors import ConnectionLossError, NoNodeError, UnimplementedError
 from zabd.model.ids import SessionId
 from zabd.model.ops import (
     Delete,
@@ -17,9 +17,12 @@ from zabd.model.ops import (
     GetChildren,
     GetData,
     MultiOp,
+    MultiReadOp,
     Op,
+    OpCode,
     Sync,
 )
+from zabd.model.paths import name_of, parent_of
 from zabd.model.results import (
     ChildrenResult,
     GetDataResult,
@@ -62,8 +65,21 @@ class Bound:
                 pause = min(_PAUSE_MAX, pause * 2 or _FIRST_PAUSE)
 
     async def multi(self, ops: Sequence[MultiOp]) -> tuple[MultiPart, ...]:
-        """Do all or nothing, once."""
-        return await self.client.multi(ops, session_id=self.session_id, timeout=None)
+        """Do all or nothing, once, with plain znodes for what the server does not know."""
+        known = self.client.fallbacks
+        while True:
+            sent = known.as_known(ops)
+            try:
+                parts = await self.client.multi(sent, session_id=self.session_id, timeout=None)
+            except UnimplementedError as error:
+                if not known.learn(sent, error):
+                    raise
+            except ConnectionLossError:
+                known.lost(sent)
+                raise
+            else:
+                known.proved(sent)
+                return parts
 
     async def insist_multi(self, ops: Sequence[MultiOp]) -> tuple[MultiPart, ...]:
         """As `multi`, for ops that may happen twice, such as checks alone."""
@@ -84,6 +100,36 @@ class Bound:
         result = await self.insist(GetChildren(path))
         assert isinstance(result, ChildrenResult)
         return sorted(result.children)
+
+    async def ephemerals(self, parent: str) -> list[str] | None:
+        """The names of this session's ephemerals right below; None if the server cannot tell."""
+        known = self.client.fallbacks
+        if not known.knows(OpCode.GET_EPHEMERALS):
+            return None
+        try:
+            paths = await self.client.get_ephemerals(
+                parent, session_id=self.session_id, timeout=None
+            )
+        except UnimplementedError:
+            known.forget(OpCode.GET_EPHEMERALS)
+            return None
+        except ConnectionLossError:
+            return None
+        # What starts with the parent's path is not all below it: /dedup/req-4, /dedup/req-42/...
+        return sorted(name_of(path) for path in paths if parent_of(path) == parent)
+
+    async def read_all(self, ops: Sequence[MultiReadOp]) -> tuple[MultiPart, ...] | None:
+        """Several reads of one state of the tree; None if the server knows no such thing."""
+        known = self.client.fallbacks
+        if not known.knows(OpCode.MULTI_READ):
+            return None
+        try:
+            return await self.client.multi_read(ops, session_id=self.session_id, timeout=None)
+        except UnimplementedError:
+            known.forget(OpCode.MULTI_READ)
+        except ConnectionLossError:
+            pass
+        return None
 
     async def stat(self, path: str) -> Stat | None:
         """The Stat, None without such a znode."""

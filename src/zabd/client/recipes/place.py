@@ -15,7 +15,7 @@ The dedup recipe, sections 5 and 6; its lock and the plain `Lock` share this.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import NamedTuple, Protocol
 
 from zabd.client.client import Client
@@ -40,7 +40,7 @@ from zabd.model.errors import (
     ZabdError,
 )
 from zabd.model.ids import SessionId
-from zabd.model.ops import Create, Create2, CreateMode
+from zabd.model.ops import Create, Create2, CreateMode, OpCode
 from zabd.model.paths import join, name_of
 from zabd.model.results import Create2Result, CreateResult
 from zabd.model.stat import Stat
@@ -72,6 +72,12 @@ class TransitionLog(Protocol):
     def orphan_deleted(self, place: "Place", name: str) -> None:
         """A second znode of ours was found and deleted."""
 
+    def resent(self, place: "Place") -> None:
+        """A create whose reply was lost had not happened, and is sent again."""
+
+    def parent_missing(self, place: "Place") -> None:
+        """The parent has to be made, or made again."""
+
     def watch_fired(self, place: "Place", predecessor: str) -> None:
         """The event of the watch on the next lower znode came."""
 
@@ -97,7 +103,8 @@ class Place:
     """One place under `parent`; znodes are named `prefix` and a number.
 
     Within one session `prefix` must tell this place's znode from all others under the parent, by
-    being unique or by a rule that there is only one.
+    being unique or by a rule that there is only one. `make_parent` makes the parent when it is
+    missing, by default as an ordinary znode.
     """
 
     def __init__(
@@ -110,6 +117,7 @@ class Place:
         *,
         acl: tuple[Acl, ...] | None = None,
         rule: Rule = EXCLUSIVE,
+        make_parent: Callable[[Bound], Awaitable[None]] | None = None,
     ) -> None:
         self.client = client
         self.parent = parent
@@ -121,6 +129,7 @@ class Place:
         self.sequence = 0
         self.stat: Stat | None = None
         self._transitions = transitions
+        self._make_parent = make_parent or self._make_plain_parent
         self._bound: Bound | None = None
         self._taking: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
@@ -206,16 +215,14 @@ class Place:
         """Look for a znode of ours after a lost reply (I2); return whether it was adopted."""
         bound = self.bound
         await bound.sync(self.parent)
-        try:
-            names = [n for n in await bound.children(self.parent) if n.startswith(self.prefix)]
-        except NoNodeError:
-            return False
-        own = []
+        names = await self._own_names()
         stats = await asyncio.gather(*(bound.stat(join(self.parent, name)) for name in names))
-        for contender in contenders_among(names, self.rule.contends):
-            stat = stats[names.index(contender.name)]
-            if stat is not None and stat.ephemeral_owner == bound.session_id:
-                own.append((contender.name, stat))
+        own = [
+            (contender.name, stat)
+            for contender in contenders_among(names, self.rule.contends)
+            if (stat := stats[names.index(contender.name)]) is not None
+            and stat.ephemeral_owner == bound.session_id
+        ]
         if not own:
             return False
         name, stat = own[0]
@@ -227,29 +234,52 @@ class Place:
             self._transitions.orphan_deleted(self, extra)
         return True
 
+    async def _own_names(self) -> list[str]:
+        """Znodes that may be ours: those of the session, where the server can tell."""
+        names = await self.bound.ephemerals(self.parent)
+        if names is None:
+            try:
+                names = await self.bound.children(self.parent)
+            except NoNodeError:
+                return []
+        return [name for name in names if name.startswith(self.prefix)]
+
     async def _take(self) -> None:
         bound = await self.bind()
-        for _ in range(PARENT_ROUNDS_MAX):
+        rounds = 0
+        while True:
             try:
                 self.adopt(*await self._create(bound))
             except NoNodeError:
+                rounds += 1
+                if rounds > PARENT_ROUNDS_MAX:
+                    message = f"{self.parent} vanished {PARENT_ROUNDS_MAX} times in a row"
+                    raise ParentChurnError(message) from None
                 log.debug("creating %s, which is not there (yet, or any more)", self.parent)
-                await self.client.ensure_path(self.parent, acl=self.acl)
+                self._transitions.parent_missing(self)
+                await self._make_parent(bound)
             except ConnectionLossError:
                 if await self.find_own():
                     return
+                self._transitions.resent(self)
             else:
                 return
-        raise ParentChurnError(f"{self.parent} vanished {PARENT_ROUNDS_MAX} times in a row")
+
+    async def _make_plain_parent(self, bound: Bound) -> None:
+        await bound.client.ensure_path(self.parent, acl=self.acl)
 
     async def _create(self, bound: Bound) -> tuple[str, Stat]:
         op = Create2(self._new_path, self.data, self.acl, CreateMode.EPHEMERAL_SEQUENTIAL)
-        try:
-            result = await bound.once(op)
-        except UnimplementedError:
-            return await self._create_then_stat(bound, op)
-        assert isinstance(result, Create2Result)
-        return result.path, result.stat
+        known = self.client.fallbacks
+        if known.knows(OpCode.CREATE2):
+            try:
+                result = await bound.once(op)
+            except UnimplementedError:
+                known.forget(OpCode.CREATE2)
+            else:
+                assert isinstance(result, Create2Result)
+                return result.path, result.stat
+        return await self._create_then_stat(bound, op)
 
     async def _create_then_stat(self, bound: Bound, op: Create2) -> tuple[str, Stat]:
         """For servers before 3.5, which create without saying when."""
@@ -272,7 +302,14 @@ class Place:
         Raises:
             PlaceGoneError: our znode is missing though the session lives.
         """
-        children = await self.bound.children(self.parent)
+        try:
+            children = await self.bound.children(self.parent)
+        except NoNodeError:
+            children = []
+        return self.queue_in(children)
+
+    def queue_in(self, children: list[str]) -> Queue:
+        """The queue among the names of the parent's children; raises as `look`."""
         queue = contenders_among(children, self.rule.contends)
         names = [contender.name for contender in queue]
         if self.name not in names:
@@ -355,7 +392,9 @@ class Place:
             if self.name and not self._told_end:
                 await self.bound.delete(self.path)
         except (SessionExpiredError, ClosingError):
-            self._end_with_session()
+            # A session that is lost has told so, and ended the place, before its requests fail: so
+            # this one is being closed by its client, and its znodes go with it.
+            pass
         except KeeperError:
             # Not ours to delete any more (an ACL was changed): it ends with the session.
             log.exception("cannot delete %s", self.path)

@@ -34,6 +34,12 @@ class PlaceLog:
         """A second one was found, and deleted."""
         self._log("orphan_deleted", place, orphan=name)
 
+    def resent(self, place: Place) -> None:
+        """A create without an answer had not happened: there is no znode to tell of yet."""
+
+    def parent_missing(self, place: Place) -> None:
+        """The first one to queue makes the parent."""
+
     def watch_fired(self, place: Place, predecessor: str) -> None:
         """The one before it has changed or gone."""
         self._log("watch_fired", place, predecessor=predecessor)

@@ -21,11 +21,13 @@ from zabd.client.recipes.dedup.errors import (
     SessionLostError,
     TooManyContendersError,
 )
+from zabd.client.recipes.dedup.fingerprint import Fingerprint
 from zabd.client.recipes.dedup.log import JsonFormatter
 from zabd.client.recipes.dedup.options import Completed, Failed, Options, Outcome, Previous
 from zabd.client.recipes.dedup.recipe import Dedup
 from zabd.client.recipes.dedup.records import JsonCodec, Result, Started
-from zabd.client.recipes.dedup.status import KeyState, Status
+from zabd.client.recipes.dedup.status import KeyState, LockNode, Status
+from zabd.client.recipes.dedup.sweep import Swept
 
 __all__ = [
     "AcquireTimeoutError",
@@ -39,10 +41,12 @@ __all__ = [
     "ExecutionTimeoutError",
     "Failed",
     "FencedError",
+    "Fingerprint",
     "InDoubtError",
     "JsonCodec",
     "JsonFormatter",
     "KeyState",
+    "LockNode",
     "LockRevokedError",
     "MissingOutcomeError",
     "NotExecuted",
@@ -58,5 +62,6 @@ __all__ = [
     "SessionLostError",
     "Started",
     "Status",
+    "Swept",
     "TooManyContendersError",
 ]

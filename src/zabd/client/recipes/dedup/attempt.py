@@ -9,26 +9,26 @@ Dedup recipe, sections 5.6, 5.7, 7 and 8.
 """
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from zabd.client.events import EventStream
+from zabd.client.recipes.dedup import outcome
+from zabd.client.recipes.dedup.commit import NotCommittedError
 from zabd.client.recipes.dedup.errors import (
     DedupError,
     FencedError,
     LockRevokedError,
-    ResultTooLargeError,
     SessionLostError,
 )
 from zabd.client.recipes.dedup.gate import Gate
-from zabd.client.recipes.dedup.ledger import Ledger, NotCommittedError
+from zabd.client.recipes.dedup.keeper import Keeper
+from zabd.client.recipes.dedup.ledger import Ledger
 from zabd.client.recipes.dedup.options import Previous
-from zabd.client.recipes.dedup.records import COMPLETED, FAILED, Result, Started
+from zabd.client.recipes.dedup.parents import retire_overflowed
+from zabd.client.recipes.dedup.records import COMPLETED, Result, Started
 from zabd.client.recipes.dedup.request import Request
-from zabd.client.recipes.place import Place, PlaceGoneError
+from zabd.client.recipes.place import PlaceGoneError
 from zabd.model.errors import ClosingError, LocalProtocolError, SessionExpiredError
 from zabd.model.ops import MultiOp
 from zabd.model.results import MultiPart
@@ -37,14 +37,11 @@ from zabd.model.watch_events import EventType, WatchEvent
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """A value as a record holds it."""
+class Doubt(NamedTuple):
+    """An earlier attempt that may have happened: its journal, and what a caller is told of it."""
 
-    stored: Any
-    omitted: bool
-    digest: str | None
-    error: Exception | None
+    journal: Started
+    previous: Previous
 
 
 class Attempt:
@@ -57,35 +54,35 @@ class Attempt:
     def __init__(
         self,
         request: Request,
-        place: Place,
         ledger: Ledger,
         started: Started,
         *,
-        previous: Previous | None,
-        in_doubt: bool,
+        doubt: Doubt | None,
         replaces: int | None,
         on_end: Callable[[Result | None], None],
+        counts: bool = True,
     ) -> None:
         self.key = request.key
         self.attempt = started.attempt
         self.attempt_id = started.attempt_id
-        self.previous = previous
+        self.previous = doubt.previous if doubt else None
         self.replay: Result | None = None
         self.lost = asyncio.Event()
         self.record: Result | None = None
         self._request = request
-        self._place = place
+        self._place = ledger.place
         self._ledger = ledger
-        self._started = started
-        self._in_doubt = in_doubt
+        self._keeper = Keeper(ledger, started)
+        self._doubt = doubt
         self._replaces = replaces
         self._on_end = on_end
+        self._counts = counts
         self._ended = False
         self._aborts: list[Callable[[], None]] = []
         self._gate = Gate(
-            place,
+            self._place,
             self._error,
-            tell=lambda event: request.log.record(event, place),
+            tell=lambda event: request.log.record(event, self._place),
             on_failure=self._on_failure,
         )
         self._own_watch: asyncio.Task[None] | None = None
@@ -96,6 +93,15 @@ class Attempt:
     def fencing_token(self) -> int:
         """Send it with every external write; the resource refuses lower ones than it has seen."""
         return self._place.token
+
+    @property
+    def fence(self) -> tuple[int, int]:
+        """`token_epoch`, 0 without one, and the token, for a resource that compares pairs.
+
+        Raise the epoch when an ensemble was made anew or restored from a backup: tokens then start
+        from lower ones.
+        """
+        return self._request.options.token_epoch or 0, self._place.token
 
     @property
     def sequence(self) -> int:
@@ -145,13 +151,23 @@ class Attempt:
         self._require_open()
         return await self._as_ours(self._ledger.guarded(list(ops)))
 
-    async def checkpoint(self, name: str, data: Any = None) -> None:  # noqa: ANN401 - any JSON
-        """Note how far the work has come, for the attempt that may have to go on from here."""
+    async def checkpoint(
+        self,
+        name: str,
+        data: Any = None,  # noqa: ANN401 - any JSON
+        ops: Sequence[MultiOp] = (),
+    ) -> None:
+        """Note how far the work has come, for the attempt that may have to go on from here.
+
+        `ops` are done together with it, exactly once.
+
+        Raises:
+            FencedError, SessionLostError: the key is not ours, and nothing was done.
+        """
         self._require_open()
         if not self._request.options.journal:
             raise LocalProtocolError("journal=False keeps no checkpoints")
-        self._started = replace(self._started, recovery_point=name, recovery_data=data)
-        await self._as_ours(self._ledger.rewrite(self._started))
+        await self._as_ours(self._keeper.checkpoint(name, data, list(ops)))
 
     # How it ends.
 
@@ -163,8 +179,9 @@ class Attempt:
             FencedError, SessionLostError: nothing is recorded, somebody else may run it.
         """
         self._require_open()
-        kept = self._keep(value)
-        await self._commit(self._result(COMPLETED, kept, None, result_ref))
+        kept = outcome.keep(self._request, value)
+        started = self._keeper.started
+        await self._commit(outcome.completed(self._request, self._place, started, kept, result_ref))
         if kept.error is not None:
             raise kept.error
 
@@ -174,13 +191,8 @@ class Attempt:
         `kind` is recorded as its type, by default the name of the exception's class.
         """
         self._require_open()
-        failure = {
-            "type": kind or type(error).__name__,
-            "message": str(error),
-            "data": getattr(error, "data", None),
-        }
-        nothing = _Value(None, omitted=False, digest=None, error=None)
-        await self._commit(self._result(FAILED, nothing, failure, None))
+        started = self._keeper.started
+        await self._commit(outcome.failed(self._request, self._place, started, error, kind))
 
     async def release(self) -> None:
         """Free the key: nothing has happened, and the next caller starts afresh."""
@@ -190,13 +202,23 @@ class Attempt:
     async def leave_in_doubt(self, outcome: str = "error") -> None:
         """Give only the lock back: whoever comes next is told that this may have happened."""
         if self._end():
+            self._count("in_doubt")
             self._request.log.record("in_doubt", self._place, attempt=self.attempt)
             await self._settle(self._place.leave(outcome))
 
     # For those who run it.
 
     def start(self, on_lost: Callable[[], None] | None = None) -> None:
-        """The work begins; call `on_lost` when the key is lost before it has ended."""
+        """The work begins; call `on_lost` when the key is lost before it has ended.
+
+        The lease is compared first: the way here may have taken long.
+        """
+        try:
+            self._gate.check()
+        except DedupError:
+            self.forsake()
+            raise
+        self._keeper.start(self._request)
         if on_lost is not None:
             self._aborts.append(on_lost)
         if self._request.options.watch_own:
@@ -210,9 +232,15 @@ class Attempt:
     def forsake(self) -> None:
         """End an attempt that is lost; nothing is written (I2)."""
         if self._end():
-            self._place.leave_soon("lost").add_done_callback(lambda _: self._on_end(None))
+            self._count("lost")
+            self._place.client.spawn(self._forsake())
 
     # Inside.
+
+    async def _forsake(self) -> None:
+        with self._request.meter.cleaning():
+            await self._place.leave("error")
+        self._on_end(None)
 
     async def _commit(self, result: Result) -> None:
         await self._settle(self._record(result))
@@ -221,44 +249,61 @@ class Attempt:
         request = self._request
         journal = request.options.journal
         try:
-            await self._ledger.commit(result, journal=journal, replaces=self._replaces)
+            with request.span("commit", attempt=self.attempt, status=result.status):
+                await self._ledger.commit(result, journal=journal, replaces=self._replaces)
         except NotCommittedError as error:
             lost = request.error(SessionLostError, "the session ended before the outcome was kept")
             lost.committed = False if error.known else None
             self._gate.fail(lost)
+            self._count("lost")
             raise lost from error
         except FencedError as error:
-            await self._place.leave("fenced")
+            self._count("lost")
+            await self._place.leave("error")
             raise self._fail(FencedError, str(error)) from error
         self.record = result
+        self._count("executed")
         request.log.record("committed", self._place, attempt=self.attempt, status=result.status)
         if result.omitted:
             request.log.record("omitted", self._place, attempt=self.attempt)
         self._place.left("completed" if result.status == COMPLETED else "failed")
 
     async def _free(self) -> None:
-        # An earlier attempt is still in doubt, whatever became of this one: its journal stays.
-        if self._request.options.journal and not self._in_doubt:
+        """Nothing has happened; an earlier attempt that is in doubt stays so."""
+        self._count("executed")
+        if self._request.options.journal:
             try:
-                await self._ledger.clear()
+                await self._ledger.clear(self._doubt.journal if self._doubt else None)
                 self._place.left("error")
             except (SessionExpiredError, ClosingError):
                 await self._place.leave("error")
         else:
             await self._place.leave("error")
 
+    def _count(self, outcome: str) -> None:
+        if self._counts:
+            self._counts = False
+            self._request.meter.ended(outcome)
+
     async def _settle(self, work: Coroutine[object, object, None]) -> None:
         """Do what ends the attempt, to its end (I3)."""
         self._end()
-        task = self._place.client.spawn(work)
-        task.add_done_callback(lambda _: self._on_end(self.record))
-        await asyncio.shield(task)
+        await asyncio.shield(self._place.client.spawn(self._to_the_end(work)))
+
+    async def _to_the_end(self, work: Coroutine[object, object, None]) -> None:
+        try:
+            with self._request.meter.cleaning():
+                await work
+                await retire_overflowed(self._place)
+        finally:
+            self._on_end(self.record)
 
     def _end(self) -> bool:
         if self._ended:
             return False
         self._ended = True
         self._gate.dismiss()
+        self._keeper.end()
         if self._own_watch is not None:
             self._own_watch.cancel()
         return True
@@ -297,53 +342,6 @@ class Attempt:
         self.lost.set()
         for call in self._aborts:
             call()
-
-    def _keep(self, value: Any) -> _Value:  # noqa: ANN401 - whatever the function returned
-        """The value as a record holds it; what cannot be held is left out, never the record."""
-        options = self._request.options
-        try:
-            stored = options.codec.encode(value)
-            text = json.dumps(stored, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            return _Value(None, omitted=True, digest=None, error=error)
-        data = text.encode()
-        if len(data) <= options.max_inline:
-            return _Value(stored, omitted=False, digest=None, error=None)
-        too_large = self._error(
-            ResultTooLargeError,
-            f"the value has {len(data)} bytes, max_inline is {options.max_inline}: the outcome is"
-            " recorded without it",
-        )
-        return _Value(None, omitted=True, digest=hashlib.sha256(data).hexdigest(), error=too_large)
-
-    def _result(
-        self,
-        status: str,
-        value: _Value,
-        failure: dict[str, object] | None,
-        result_ref: str | None,
-    ) -> Result:
-        started, options = self._started, self._request.options
-        return Result(
-            key=self.key,
-            status=status,
-            attempt=started.attempt,
-            attempt_id=started.attempt_id,
-            payload_hash=started.payload_hash,
-            alg=started.alg,
-            fencing_token=self.fencing_token,
-            seq=self.sequence,
-            codec=options.codec.name,
-            value=value.stored,
-            result_ref=result_ref,
-            omitted=value.omitted,
-            error=failure,
-            owner=started.owner,
-            started_ms=started.started_ms,
-            finished_ms=self._place.client.wall_ms(),
-            ttl_ms=int(options.result_ttl * 1000),
-            digest=value.digest,
-        )
 
 
 Entered: TypeAlias = Result | Attempt

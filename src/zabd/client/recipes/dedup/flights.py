@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from zabd.client.client import Client
 from zabd.client.recipes.dedup.records import Result
 
+_CLIENT_ID_BITS = 64
 _Waiter: TypeAlias = "asyncio.Future[Result | None]"
 
 
@@ -77,3 +78,14 @@ _flights: WeakKeyDictionary[Client, Flights] = WeakKeyDictionary()
 def flights_of(client: Client) -> Flights:
     """The queues of a client, shared by every `Dedup` on it (I1)."""
     return _flights.setdefault(client, Flights())
+
+
+_client_ids: WeakKeyDictionary[Client, str] = WeakKeyDictionary()
+
+
+def client_id_of(client: Client) -> str:
+    """A name for this client, whatever sessions it has: for people who compare records."""
+    known = _client_ids.get(client)
+    if known is None:
+        known = _client_ids[client] = f"{client.rng.getrandbits(_CLIENT_ID_BITS):016x}"
+    return known

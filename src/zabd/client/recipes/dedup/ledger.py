@@ -5,11 +5,16 @@ Invariants
         session that created that znode: a writer whose session has ended cannot record anything.
     I2  A write whose reply was lost is settled by reading behind a `sync`: done if the record
         carries our attempt id, sent again only while the lock is still ours.
+    I3  Records are TTL znodes where the server has them; where not, their age is told by the
+        ensemble's stamps, and whoever owns the key replaces what is too old.
 
-Dedup recipe, sections 4 and 6.
+Dedup recipe, sections 4, 6 and 11.
 """
 
+from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.dedup.commit import Commit
 from zabd.client.recipes.dedup.errors import FencedError
+from zabd.client.recipes.dedup.meter import DedupMeter
 from zabd.client.recipes.dedup.records import Result, Started
 from zabd.client.recipes.place import Place
 from zabd.model.acl import Acl
@@ -17,12 +22,10 @@ from zabd.model.errors import (
     BadVersionError,
     ConnectionLossError,
     KeeperError,
-    LocalProtocolError,
     NodeExistsError,
     NoNodeError,
-    SessionExpiredError,
 )
-from zabd.model.ops import Check, Create, Delete, MultiOp, SetData
+from zabd.model.ops import Check, Create, CreateMode, CreateTtl, Delete, MultiOp, SetData
 from zabd.model.paths import join
 from zabd.model.results import MultiPart
 from zabd.model.stat import Stat
@@ -35,19 +38,12 @@ class RecordsChangedError(Exception):
     """The records are not what they were when they were read: look again."""
 
 
-class NotCommittedError(Exception):
-    """The session ended; `known` says whether the ensemble was asked and has no such record."""
-
-    def __init__(self, *, known: bool) -> None:
-        super().__init__()
-        self.known = known
-
-
 class Ledger:
     """The records under the key's znode, as the holder of `place` sees and writes them."""
 
-    def __init__(self, place: Place, acl: tuple[Acl, ...]) -> None:
-        self._place = place
+    def __init__(self, place: Place, acl: tuple[Acl, ...], meter: DedupMeter) -> None:
+        self.place = place
+        self.meter = meter
         self._acl = acl
         self.result_path = join(place.parent, RESULT)
         self.started_path = join(place.parent, STARTED)
@@ -56,15 +52,29 @@ class Ledger:
 
     async def result(self) -> tuple[Result, Stat] | None:
         """The recorded outcome."""
-        found = await self._place.bound.get(self.result_path)
+        found = await self._bound.get(self.result_path)
         return None if found is None else (Result.decode(found.data), found.stat)
 
     async def started(self) -> tuple[Started, Stat] | None:
         """The journal."""
-        found = await self._place.bound.get(self.started_path)
+        found = await self._bound.get(self.started_path)
         return None if found is None else (Started.decode(found.data), found.stat)
 
+    async def is_recorded(self, result: Result) -> bool:
+        """Whether this outcome is the recorded one, by all that the leader knows."""
+        await self._bound.sync(self.place.parent)
+        found = await self.result()
+        return found is not None and found[0].attempt_id == result.attempt_id
+
     # Writing.
+
+    def create_started(self, started: Started) -> MultiOp:
+        """The op that makes the journal."""
+        return self._create(self.started_path, started.encode(), started.ttl_ms)
+
+    def create_result(self, result: Result) -> MultiOp:
+        """The op that makes the record."""
+        return self._create(self.result_path, result.encode(), result.ttl_ms)
 
     async def begin(self, started: Started, *, over: int | None, drop: int | None) -> None:
         """Write the journal: a new one, or `over` the version of an earlier one.
@@ -75,84 +85,72 @@ class Ledger:
             FencedError: the lock is not ours.
             RecordsChangedError: the records have other versions.
         """
-        data = started.encode()
         ops: list[MultiOp] = [] if drop is None else [Delete(self.result_path, drop)]
         if over is None:
-            ops.append(Create(self.started_path, data, self._acl))
+            ops.append(self.create_started(started))
         else:
-            ops.append(SetData(self.started_path, data, over))
+            ops.append(SetData(self.started_path, started.encode(), over))
         while True:
             try:
                 await self.guarded(ops)
             except ConnectionLossError:
-                await self._place.bound.sync(self._place.parent)
-                found = await self.started()
-                if found is not None and found[0].attempt_id == started.attempt_id:
+                if await self._has_begun(started):
                     return
             except (NodeExistsError, BadVersionError, NoNodeError) as error:
                 raise RecordsChangedError from error
             else:
                 return
 
-    async def rewrite(self, started: Started) -> None:
-        """Replace our own journal; doing it twice is the same as once."""
-        ops: list[MultiOp] = [SetData(self.started_path, started.encode())]
+    async def rewrite(self, started: Started, more: list[MultiOp]) -> tuple[MultiPart, ...]:
+        """Replace our own journal by one of another phase, together with `more`, exactly once.
+
+        Returns the results of `more`; none if the reply was lost and the write had happened.
+        """
+        ops: list[MultiOp] = [SetData(self.started_path, started.encode()), *more]
         while True:
             try:
-                await self.guarded(ops)
+                return (await self.guarded(ops))[1:]
             except ConnectionLossError:
-                continue
-            else:
-                return
+                await self._bound.sync(self.place.parent)
+                found = await self.started()
+                if found is not None and _same_phase(found[0], started):
+                    self.meter.lost_reply("checkpoint", "adopted")
+                    return ()
+                self.meter.lost_reply("checkpoint", "resent")
+
+    async def touch(self, started: Started) -> bool:
+        """Let the journal's time to live begin anew; False if there is none any more."""
+        try:
+            await self.guarded([SetData(self.started_path, started.encode())])
+        except NoNodeError:
+            return False
+        except ConnectionLossError:
+            pass  # another one comes long before it would matter
+        return True
 
     async def commit(self, result: Result, *, journal: bool, replaces: int | None) -> None:
-        """Record the outcome and give the lock back, at one zxid.
+        """Record the outcome and give the lock back, at one zxid: see `Commit`."""
+        await Commit(self, result, journal=journal, replaces=replaces).run()
 
-        Raises:
-            FencedError: the lock is not ours, and nothing was recorded.
-            NotCommittedError: the session ended before the outcome was recorded.
-        """
-        sent = False
-        while True:
-            try:
-                await self.guarded(self._commit_ops(result, journal=journal, replaces=replaces))
-            except SessionExpiredError as error:
-                await self._settle_elsewhere(result, maybe=sent or error.maybe_applied)
-                return
-            except ConnectionLossError:
-                sent = True
-                if await self._recorded(result):
-                    return
-            except FencedError:
-                if sent and await self._recorded(result):
-                    return
-                raise
-            except NoNodeError as error:
-                if not journal:
-                    raise RecordsChangedError from error
-                journal = False  # it ran out during a very long run
-            except NodeExistsError as error:
-                if await self._recorded(result):
-                    return
-                raise FencedError("another attempt's outcome is recorded") from error
-            else:
-                return
-
-    async def clear(self) -> None:
+    async def clear(self, instead: Started | None = None) -> None:
         """Delete our journal and give the lock back: nothing has happened, the key is free.
 
-        A lock that is gone already is success, since then nobody can be in our way.
+        With `instead`, that journal of an earlier attempt is put back: it is in doubt as before. A
+        lock that is gone already is success, since then nobody can be in our way.
         """
-        ops: list[MultiOp] = [Delete(self.started_path), Delete(self._place.path)]
+        ours: MultiOp = Delete(self.started_path)
+        if instead is not None:
+            ours = SetData(self.started_path, instead.encode())
+        ops: list[MultiOp] = [ours, Delete(self.place.path)]
         while True:
             try:
                 await self.guarded(ops)
             except ConnectionLossError:
-                continue
+                self.meter.lost_reply("delete", "resent")
             except FencedError:
                 return
             except NoNodeError:
-                ops = [Delete(self._place.path)]
+                ops = [Delete(self.place.path)]
             else:
                 return
 
@@ -164,44 +162,38 @@ class Ledger:
             KeeperError: one of the ops failed; `op_index` counts without the guard.
         """
         try:
-            parts = await self._place.bound.multi([Check(self._place.path), *ops])
+            parts = await self._bound.multi([Check(self.place.path), *ops])
         except KeeperError as error:
             if error.op_index == 0 and isinstance(error, NoNodeError):
-                raise FencedError(f"{self._place.path} is gone: the key is not ours") from error
+                raise FencedError(f"{self.place.path} is gone: the key is not ours") from error
             if error.op_index is not None:
                 error.op_index -= 1
             raise
         return parts[1:]
 
-    def _commit_ops(self, result: Result, *, journal: bool, replaces: int | None) -> list[MultiOp]:
-        drops = [Delete(self.started_path)] if journal else []
-        old = [] if replaces is None else [Delete(self.result_path, replaces)]
-        record = Create(self.result_path, result.encode(), self._acl)
-        return [*drops, *old, record, Delete(self._place.path)]
+    # Inside.
 
-    async def _recorded(self, result: Result) -> bool:
-        """Whether our outcome is there, after a commit without an answer."""
-        try:
-            await self._place.bound.sync(self._place.parent)
-            found = await self.result()
-        except SessionExpiredError:
-            await self._settle_elsewhere(result, maybe=True)
-            return True
-        return found is not None and found[0].attempt_id == result.attempt_id
+    @property
+    def _bound(self) -> Bound:
+        return self.place.bound
 
-    async def _settle_elsewhere(self, result: Result, *, maybe: bool) -> None:
-        """The commit may have landed before the session ended: only a new session can tell."""
-        if not maybe:
-            raise NotCommittedError(known=True)
-        client = self._place.client
-        limit = client.session_timeout
-        try:
-            await client.wait_connected(timeout=limit)
-            await client.sync(self._place.parent, timeout=limit)
-            data, _ = await client.get(self.result_path, timeout=limit)
-        except NoNodeError:
-            raise NotCommittedError(known=True) from None
-        except (KeeperError, LocalProtocolError) as error:
-            raise NotCommittedError(known=False) from error
-        if Result.decode(data).attempt_id != result.attempt_id:
-            raise NotCommittedError(known=True)
+    def _create(self, path: str, data: bytes, ttl_ms: int | None) -> MultiOp:
+        if ttl_ms is None:
+            return Create(path, data, self._acl)
+        return CreateTtl(path, data, self._acl, CreateMode.PERSISTENT_WITH_TTL, ttl_ms)
+
+    async def _has_begun(self, started: Started) -> bool:
+        await self._bound.sync(self.place.parent)
+        found = await self.started()
+        begun = found is not None and found[0].attempt_id == started.attempt_id
+        self.meter.lost_reply("begin", "adopted" if begun else "resent")
+        return begun
+
+
+def has_ttl(stat: Stat) -> bool:
+    """Whether the server itself ends this znode, so that one that is there still counts (I3)."""
+    return stat.ephemeral_owner != 0
+
+
+def _same_phase(found: Started, ours: Started) -> bool:
+    return (found.attempt_id, found.phase) == (ours.attempt_id, ours.phase)

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Mapping
 
+from zabd.client.recipes.dedup.meter import DedupMeter
 from zabd.client.recipes.place import Place
 from zabd.model.ids import format_session
 
@@ -20,6 +21,7 @@ _lock_log = logging.getLogger(LOCK_LOG)
 _record_log = logging.getLogger(RECORD_LOG)
 
 _FIELDS = "dedup_fields"
+_HIDDEN = "(hidden)"
 
 
 class JsonFormatter(logging.Formatter):
@@ -40,14 +42,16 @@ class JsonFormatter(logging.Formatter):
 class DedupLog:
     """The log of one key on one client; also hears of its lock znode (`TransitionLog`).
 
-    `hide_key` logs a digest of the key in its place.
+    `hide_key` logs a digest of the key in its place. `fields` go with every record from then on.
     """
 
-    def __init__(self, key: str, parent: str, *, hide_key: bool = False) -> None:
-        self._key = hashlib.sha256(key.encode()).hexdigest() if hide_key else key
-        self._parent = "(hidden)" if hide_key else parent
-        self._hide_key = hide_key
+    def __init__(self, key: str, parent: str, meter: DedupMeter, *, hide_key: bool = False) -> None:
         self.fields: dict[str, object] = {}
+        self.shown_key = hashlib.sha256(key.encode()).hexdigest() if hide_key else key
+        self.shown_parent = _HIDDEN if hide_key else parent
+        self._parent = parent
+        self._hide_key = hide_key
+        self._meter = meter
         self._created_ms: int | None = None
         self._acquired_ms: int | None = None
 
@@ -60,7 +64,18 @@ class DedupLog:
 
     def adopted(self, place: Place) -> None:
         """It was found again after a lost reply."""
+        self._meter.lost_reply("create", "adopted")
         self.record("adopted", place)
+
+    def resent(self, place: Place) -> None:
+        """A create without an answer had not happened."""
+        del place
+        self._meter.lost_reply("create", "resent")
+
+    def parent_missing(self, place: Place) -> None:
+        """The key's znode has to be made, or made again."""
+        del place
+        self._meter.parent_missing()
 
     def orphan_deleted(self, place: Place, name: str) -> None:
         """A second one was found, and deleted."""
@@ -73,19 +88,25 @@ class DedupLog:
     def acquired(self, place: Place) -> None:
         """The key is ours."""
         self._acquired_ms = place.client.now_ms()
-        self._transition(
-            "acquired", place, fencing_token=place.token, waited_ms=self._since(self._created_ms)
-        )
+        waited_ms = self._acquired_ms - (self._created_ms or self._acquired_ms)
+        self._meter.waited(waited_ms)
+        self._transition("acquired", place, fencing_token=place.token, waited_ms=waited_ms)
 
     def released(self, place: Place, outcome: str) -> None:
         """The lock znode is deleted."""
-        self._transition(
-            "released", place, outcome=outcome, held_ms=self._since(self._acquired_ms, place)
-        )
+        self._transition("released", place, outcome=outcome, held_ms=self._ended(place))
 
     def session_expired(self, place: Place) -> None:
         """The session is over."""
-        self._transition("session_expired", place, held_ms=self._since(self._acquired_ms, place))
+        self._transition("session_expired", place, held_ms=self._ended(place))
+
+    def _ended(self, place: Place) -> int | None:
+        self._meter.left(self._parent)
+        if self._acquired_ms is None:
+            return None
+        held_ms = place.client.now_ms() - self._acquired_ms
+        self._meter.held(held_ms)
+        return held_ms
 
     # Events of the records.
 
@@ -98,17 +119,12 @@ class DedupLog:
 
     def unchecked(self, where: str) -> None:
         """One of two payloads was not given, so they were not compared."""
-        _record_log.info("%s: no payload to compare with that of %s", self._key, where)
-
-    def _since(self, then_ms: int | None, place: Place | None = None) -> int | None:
-        now_ms = place.client.now_ms() if place else self._acquired_ms
-        return None if then_ms is None or now_ms is None else now_ms - then_ms
+        _record_log.info("%s: no payload to compare with that of %s", self.shown_key, where)
 
     def _transition(self, event: str, place: Place, **fields: object) -> None:
-        path = "(hidden)" if self._hide_key else place.path
         known = {
             "event": event,
-            "znode_path": path,
+            "znode_path": _HIDDEN if self._hide_key else place.path,
             "session_id": format_session(place.session_id),
             "sequence": place.sequence,
             **self.fields,
@@ -118,7 +134,7 @@ class DedupLog:
     def _emit(self, logger: logging.Logger, fields: dict[str, object]) -> None:
         if not logger.isEnabledFor(logging.INFO):
             return
-        said = {"idempotency_key": self._key, "znode_path": self._parent, **fields}
+        said = {"idempotency_key": self.shown_key, "znode_path": self.shown_parent, **fields}
         said = {name: value for name, value in said.items() if value is not None}
         event = said.get("event") or said.get("record_event")
         logger.info("%s %s", event, said["znode_path"], extra={**said, _FIELDS: said})

@@ -1,12 +1,16 @@
-"""What an operator does with a key: look, forget, settle. Nothing here is needed in normal work."""
+"""What an operator does with a key: look, and forget. Nothing here is needed in normal work."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 from zabd.client.client import Client
 from zabd.client.recipes.contenders import contenders_among
-from zabd.client.recipes.dedup.contention import LOCK_PREFIX
 from zabd.client.recipes.dedup.flights import flights_of
 from zabd.client.recipes.dedup.ledger import RESULT, STARTED, Ledger
+from zabd.client.recipes.dedup.naming import named
+from zabd.client.recipes.dedup.ownership import LOCK_PREFIX
+from zabd.client.recipes.dedup.parents import make_parent
 from zabd.client.recipes.dedup.records import Result, Started
 from zabd.client.recipes.dedup.request import Request
 from zabd.client.recipes.dedup.status import LockNode, Status, derive_state
@@ -19,10 +23,11 @@ from zabd.model.results import GetDataResult
 
 async def read_status(client: Client, parent: str, *, strict: bool) -> Status:
     """Read the key's znodes behind a `sync`, or with `strict` behind a write of a quorum's."""
-    if strict:
-        await client.retry(lambda: client.multi([Check(parent_of(parent))]), idempotent=True)
-    await client.sync(parent)
     try:
+        if strict:
+            base = parent_of(parent)
+            await client.retry(lambda: client.multi([Check(base)]), idempotent=True)
+        await client.sync(parent)
         names = await client.get_children(parent)
     except NoNodeError:
         return Status(derive_state((), None, None), (), None, None)
@@ -48,45 +53,59 @@ async def read_status(client: Client, parent: str, *, strict: bool) -> Status:
 
 async def forget(request: Request) -> bool:
     """Delete the key's records under its lock, then its znode if nobody else is there."""
-    flight = flights_of(request.client).of(request.parent)
-    while await flight.join() is not None:
-        continue
-    try:
-        return await _forget(request)
-    finally:
-        flight.end(None)
-
-
-async def _forget(request: Request) -> bool:
-    place, ledger = await _take(request)
-    try:
-        queue = await place.look()
+    await request.client.sync(request.parent)
+    if await request.client.exists(request.parent) is None:
+        return False
+    async with owning(request) as ledger:
+        queue = await ledger.place.look()
+        paths = {RESULT: ledger.result_path, STARTED: ledger.started_path}
         drops: list[MultiOp] = [
-            Delete(join(place.parent, name)) for name in (RESULT, STARTED) if name in queue.children
+            Delete(path) for name, path in paths.items() if name in queue.children
         ]
         if drops:
             await ledger.guarded(drops)
-    finally:
-        await place.leave("forgotten")
-    try:
-        await request.client.delete(place.parent)
-    except (NotEmptyError, NoNodeError):
-        return bool(drops)
+    with suppress(NotEmptyError, NoNodeError):
+        await request.client.delete(request.parent)
     return bool(drops)
 
 
-async def _take(request: Request) -> tuple[Place, Ledger]:
-    place = Place(request.client, request.parent, LOCK_PREFIX, b"", request.log, acl=request.acl)
+@asynccontextmanager
+async def owning(request: Request) -> AsyncIterator[Ledger]:
+    """Own a key for the time of a block, as everybody does: through the queue of its locks."""
+    flight = flights_of(request.client).of(request.parent)
+    place = Place(
+        request.client,
+        request.parent,
+        LOCK_PREFIX,
+        b"",
+        request.log,
+        acl=request.acl,
+        make_parent=make_parent(request.parent, request.acl),
+    )
+    in_front = False
     try:
         async with asyncio.timeout(request.options.acquire_timeout):
+            while await flight.join() is not None:
+                continue
+            in_front = True
             await place.take()
-            while (ahead := (await place.look()).ahead) is not None:
-                await place.wait_for(ahead)
-    except BaseException:
-        place.leave_soon("error")
-        raise
-    place.acquired()
-    return place, Ledger(place, request.acl)
+            await place.wait_for_turn()
+        place.acquired()
+        yield Ledger(place, request.acl, request.meter)
+    except BaseException as error:
+        called = named(request, error, place.session_id)
+        if called is error:
+            raise
+        raise called from error
+    finally:
+        if in_front:
+            await _leave(request, place)
+            flight.end(None)
+
+
+async def _leave(request: Request, place: Place) -> None:
+    with request.meter.cleaning():
+        await place.leave("completed")
 
 
 async def _get(client: Client, path: str) -> GetDataResult | None:

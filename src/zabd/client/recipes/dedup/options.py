@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from zabd.client.recipes.dedup.errors import PermanentError
+from zabd.client.recipes.dedup.fingerprint import Fingerprint
 from zabd.client.recipes.dedup.records import Codec, JsonCodec, Result, Started
 from zabd.model.acl import Acl
 from zabd.model.stat import Stat
@@ -18,6 +19,7 @@ OnConflict: TypeAlias = Literal["wait", "fail"]
 OnInDoubt: TypeAlias = Literal["rerun", "fail", "recover"]
 OnError: TypeAlias = Literal["release", "in_doubt"]
 Reuse: TypeAlias = Literal["replay", "reject", "rerun_failed"]
+LogKey: TypeAlias = Literal["clear", "hash"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class Options:
     earlier attempt may have happened: run again, fail, or ask `recover`. `on_error`: an exception
     that is not one of `store_exceptions`: free the key, or leave the attempt in doubt; by default
     the first only if `on_in_doubt` is "rerun". `reuse`: the key has an outcome: replay it, reject
-    the call, or run again if it was a failure.
+    the call, or run again if it was a failure. `result_ttl`, `started_ttl`: how long an outcome,
+    and the journal of an attempt in doubt, are kept at least; the second is the first by default.
     """
 
     on_conflict: OnConflict = "wait"
@@ -98,6 +101,7 @@ class Options:
     execution_timeout: float | None = None
     abort_grace: float = 1.0
     result_ttl: float = 86_400.0
+    started_ttl: float | None = None
     retry_horizon: float | None = None
     journal: bool = True
     watch_own: bool = False
@@ -107,11 +111,13 @@ class Options:
     max_inline: int = 64 * 1024
     store_exceptions: tuple[type[BaseException], ...] = (PermanentError,)
     recover: Recover | None = None
+    fingerprint: Callable[[object], Fingerprint] | None = None
     select: Callable[[object], object] | None = None
     hmac_key: bytes | None = None
     allow_alg_upgrade: bool = False
+    token_epoch: int | None = None
     key_hash: bool = False
-    hide_key: bool = False
+    log_key: LogKey = "clear"
     codec: Codec = field(default_factory=JsonCodec)
     acl: tuple[Acl, ...] | None = None
 
@@ -120,12 +126,25 @@ class Options:
         _require(self.on_in_doubt in {"rerun", "fail", "recover"}, "on_in_doubt", self.on_in_doubt)
         _require(self.on_error in {None, "release", "in_doubt"}, "on_error", self.on_error)
         _require(self.reuse in {"replay", "reject", "rerun_failed"}, "reuse", self.reuse)
+        _require(self.log_key in {"clear", "hash"}, "log_key", self.log_key)
         _require(self.result_ttl > 0, "result_ttl", self.result_ttl)
+        _require(self.started_ttl is None or self.started_ttl > 0, "started_ttl", self.started_ttl)
         _require(self.max_contenders > 0, "max_contenders", self.max_contenders)
         if not self.journal and self.on_in_doubt != "rerun":
             raise ValueError('journal=False cannot tell what is in doubt: on_in_doubt="rerun" only')
         if (self.on_in_doubt == "recover") != (self.recover is not None):
             raise ValueError('on_in_doubt="recover" and recover= go together')
+
+    @property
+    def result_ttl_ms(self) -> int:
+        """How long an outcome is kept at least."""
+        return max(1, int(self.result_ttl * 1000))
+
+    @property
+    def started_ttl_ms(self) -> int:
+        """How long a journal that nobody touches is kept at least."""
+        ttl = self.result_ttl if self.started_ttl is None else self.started_ttl
+        return max(1, int(ttl * 1000))
 
     @property
     def error_frees_the_key(self) -> bool:

@@ -19,25 +19,35 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from zabd.client.client import Client
 from zabd.client.recipes.dedup.attempt import Attempt, Entered
 from zabd.client.recipes.dedup.contention import Contention
 from zabd.client.recipes.dedup.ensemble_time import EnsembleTime
-from zabd.client.recipes.dedup.errors import SessionLostError
-from zabd.client.recipes.dedup.fingerprint import fingerprint
+from zabd.client.recipes.dedup.errors import NotExecuted, SessionLostError
+from zabd.client.recipes.dedup.fingerprint import Fingerprint, fingerprint
 from zabd.client.recipes.dedup.flights import flights_of
 from zabd.client.recipes.dedup.hold import Hold
 from zabd.client.recipes.dedup.keys import znode_name
 from zabd.client.recipes.dedup.log import DedupLog
+from zabd.client.recipes.dedup.meter import meter_of, unheard
 from zabd.client.recipes.dedup.operator import forget, read_status
-from zabd.client.recipes.dedup.options import Options, Outcome, Previous
+from zabd.client.recipes.dedup.options import Completed, Failed, Options, Outcome, Previous
+from zabd.client.recipes.dedup.records import Result
 from zabd.client.recipes.dedup.request import Request
 from zabd.client.recipes.dedup.run import execute
 from zabd.client.recipes.dedup.status import Status
+from zabd.client.recipes.dedup.sweep import Sweeper, Swept
 from zabd.model.paths import check_path, join
 
 T = TypeVar("T")
+
+
+def _fingerprint(payload: object, options: Options) -> Fingerprint:
+    if options.fingerprint is not None and payload is not None:
+        return options.fingerprint(payload)
+    return fingerprint(payload, select=options.select, hmac_key=options.hmac_key)
 
 
 class Dedup:
@@ -65,8 +75,9 @@ class Dedup:
         session is lost. Raises the errors of `dedup.errors`, and what the function raises.
         """
         request = self.request(key, payload, options)
-        entered = await self.enter(request)
-        return await execute(request, entered, function)
+        with request.span("run"):
+            entered = await self.enter(request)
+            return await execute(request, entered, function)
 
     def hold(self, key: str, *, payload: object = None, **options: Any) -> Hold:  # noqa: ANN401
         """Hold the key in an ``async with`` block, which says itself how it ended.
@@ -106,27 +117,74 @@ class Dedup:
 
     async def status(self, key: str, *, strict: bool = False) -> Status:
         """Say what is known of a key, as of now; `strict` asks a quorum and not just the leader."""
+        self.client.require_own_process()
         return await read_status(self.client, self._path(key, self.options), strict=strict)
 
     async def forget(self, key: str) -> bool:
         """Take the key's lock and delete its records; return whether there were any."""
         return await forget(self.request(key, None, {}))
 
-    async def resolve(self, key: str, verdict: object) -> None:
-        """Settle an attempt in doubt: `Completed(value)`, `Failed(error)` or `NotExecuted`."""
+    async def resolve(self, key: str, verdict: Completed[Any] | Failed | type[NotExecuted]) -> bool:
+        """Settle an attempt in doubt: `Completed(value)`, `Failed(error)` or `NotExecuted`.
+
+        Takes the lock like anybody else; returns whether there was something to settle.
+        """
+        if not (isinstance(verdict, Completed | Failed | NotExecuted) or verdict is NotExecuted):
+            raise TypeError(f"{verdict!r}: expected Completed, Failed or NotExecuted")
+        if (await self.status(key)).started is None:
+            return False
+        settled = False
 
         async def recover(_ctx: Attempt, _previous: Previous) -> object:
+            nonlocal settled
+            settled = True
             return verdict
 
-        options = {"on_in_doubt": "recover", "recover": recover, "max_attempts": None}
-        entered = await self.enter(self.request(key, None, options))
+        options = {
+            "on_in_doubt": "recover",
+            "recover": recover,
+            "max_attempts": None,
+            "reuse": "replay",
+            "journal": True,
+        }
+        entered = await self._enter(replace(self.request(key, None, options), meter=unheard()))
         if isinstance(entered, Attempt):
             await entered.release()
+        return settled
+
+    async def sweep(self, *, limit: int = 1000, rate: float = 100.0, after: str = "") -> Swept:
+        """Remove what servers without containers and TTLs leave behind, one page of keys at a time.
+
+        Looks at `limit` keys at most, `rate` of them in a second, from the one behind `after`, and
+        says in `Swept.after` where to go on. Only keys that nobody works on are touched.
+        """
+        self.client.require_own_process()
+        sweeper = Sweeper(self.base, self._request_for_znode, self._time)
+        return await sweeper.sweep(self.client, limit=limit, rate=rate, after=after)
 
     # What other ways of running are built on.
 
     async def enter(self, request: Request) -> Entered:
         """Contend for the key: return its record, or the attempt that the caller has to end."""
+        try:
+            with request.span("wait"):
+                entered = await self._enter(request)
+        except BaseException as error:
+            request.meter.refused(error)
+            raise
+        if isinstance(entered, Result):
+            request.meter.ended("replayed")
+        return entered
+
+    def request(self, key: str, payload: object, options: dict[str, Any]) -> Request:
+        """A wish for the key, with options of its own over those of this `Dedup`."""
+        self.client.require_own_process()
+        chosen = replace(self.options, **options) if options else self.options
+        return self._request(key, self._path(key, chosen), _fingerprint(payload, chosen), chosen)
+
+    # Inside.
+
+    async def _enter(self, request: Request) -> Entered:
         loop = asyncio.get_running_loop()
         limit = request.options.acquire_timeout
         deadline = None if limit is None else loop.time() + limit
@@ -139,15 +197,15 @@ class Dedup:
                 if not request.options.retry_on_lost:
                     raise
 
-    def request(self, key: str, payload: object, options: dict[str, Any]) -> Request:
-        """A wish for the key, with options of its own over those of this `Dedup`."""
-        chosen = replace(self.options, **options) if options else self.options
-        print_ = fingerprint(payload, select=chosen.select, hmac_key=chosen.hmac_key)
-        path = self._path(key, chosen)
-        log = DedupLog(key, path, hide_key=chosen.hide_key)
-        return Request(self.client, key, path, print_, chosen, log)
+    def _request(self, key: str, path: str, print_: Fingerprint, chosen: Options) -> Request:
+        meter = meter_of(self.client)
+        log = DedupLog(key, path, meter, hide_key=chosen.log_key == "hash")
+        return Request(self.client, key, path, print_, chosen, log, meter)
 
-    # Inside.
+    def _request_for_znode(self, name: str) -> Request:
+        """A wish for a key of which only the znode's name is known."""
+        print_ = Fingerprint(None)
+        return self._request(unquote(name), join(self.base, name), print_, self.options)
 
     def _path(self, key: str, options: Options) -> str:
         return join(self.base, znode_name(key, hashed=options.key_hash))

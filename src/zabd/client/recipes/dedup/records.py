@@ -58,6 +58,7 @@ class Started:
     started_ms: int
     recovery_point: str | None = None
     recovery_data: Any = None
+    phase: int = 0
     fencing_token: int | None = None
     ttl_ms: int | None = None
     rest: Mapping[str, object] = field(default_factory=dict)
@@ -94,6 +95,7 @@ class Result:
     finished_ms: int
     ttl_ms: int | None
     digest: str | None = None
+    token_epoch: int | None = None
     rest: Mapping[str, object] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -137,6 +139,8 @@ _OPTIONAL: Final = frozenset(
         "rest",
         "recovery_point",
         "recovery_data",
+        "phase",
+        "token_epoch",
         "fencing_token",
         "digest",
         "result_ref",

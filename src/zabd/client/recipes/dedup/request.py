@@ -1,5 +1,6 @@
 """One caller's wish: a key, a payload's fingerprint, and the options that hold for this call."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -8,10 +9,12 @@ from zabd.client.recipes.dedup.errors import (
     DedupError,
     DuplicateError,
     PayloadMismatchError,
+    RecordUnreadableError,
     ReplayedFailureError,
 )
 from zabd.client.recipes.dedup.fingerprint import Fingerprint
 from zabd.client.recipes.dedup.log import DedupLog
+from zabd.client.recipes.dedup.meter import DedupMeter
 from zabd.client.recipes.dedup.options import Options
 from zabd.client.recipes.dedup.records import COMPLETED, FAILED, Result
 from zabd.model.acl import Acl
@@ -30,6 +33,7 @@ class Request:
     fingerprint: Fingerprint
     options: Options
     log: DedupLog
+    meter: DedupMeter
 
     @property
     def acl(self) -> tuple[Acl, ...]:
@@ -77,7 +81,20 @@ class Request:
             )
             error.failure = failure
             raise error
-        return None if record.omitted else self.options.codec.decode(record.value)
+        if record.omitted:
+            return None
+        codec = self.options.codec
+        if record.codec != codec.name:
+            raise self.error(
+                RecordUnreadableError,
+                f"the value was recorded with the codec {record.codec}, this call has {codec.name}",
+            )
+        return codec.decode(record.value)
+
+    def span(self, name: str, **attrs: object) -> AbstractContextManager[object]:
+        """The hook for tracing around a part of this call."""
+        known = {"idempotency_key": self.log.shown_key, "znode_path": self.log.shown_parent}
+        return self.client.meter.span(f"dedup.{name}", {**known, **attrs})
 
     def _mismatch(self, reason: str, message: str) -> PayloadMismatchError:
         self.log.record("mismatch", reason=reason)
@@ -87,4 +104,4 @@ class Request:
 
     @property
     def _shown_key(self) -> str:
-        return "hidden" if self.options.hide_key else repr(self.key)
+        return "hidden" if self.options.log_key == "hash" else repr(self.key)

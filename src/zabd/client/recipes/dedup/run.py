@@ -29,7 +29,8 @@ async def execute(
         return replayed(request, entered)
     attempt = entered
     attempt.start()
-    value = await _run(request, attempt, function)
+    with request.span("execute", attempt=attempt.attempt, fencing_token=attempt.fencing_token):
+        value = await _run(request, attempt, function)
     await attempt.complete(value)
     assert attempt.record is not None
     return Outcome(value, False, attempt.attempt, attempt.fencing_token, attempt.record)

@@ -10,7 +10,17 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from zabd.client.recipes.dedup import Attempt, Dedup, Outcome, Result, Status
+from zabd.client.recipes.dedup import (
+    Attempt,
+    Completed,
+    Dedup,
+    Failed,
+    NotExecuted,
+    Outcome,
+    Result,
+    Status,
+    Swept,
+)
 from zabd.client.recipes.dedup.hold import finish, replayed
 from zabd.client.recipes.dedup.request import Request
 from zabd.client.sync import SyncClient
@@ -40,6 +50,11 @@ class SyncAttempt:
         """Send it with every external write."""
         return self.attempt.fencing_token
 
+    @property
+    def fence(self) -> tuple[int, int]:
+        """`token_epoch` and the token, for a resource that compares pairs."""
+        return self.attempt.fence
+
     def gate(self) -> None:
         """Block while the connection is suspended; raise if the key is not ours any more."""
         self._client.run(self.attempt.gate())
@@ -52,9 +67,9 @@ class SyncAttempt:
         """Do these ops if, at their zxid, the key is ours."""
         return self._client.run(self.attempt.multi(ops))
 
-    def checkpoint(self, name: str, data: object = None) -> None:
-        """Note how far the work has come."""
-        self._client.run(self.attempt.checkpoint(name, data))
+    def checkpoint(self, name: str, data: object = None, ops: Sequence[MultiOp] = ()) -> None:
+        """Note how far the work has come, together with `ops`."""
+        self._client.run(self.attempt.checkpoint(name, data, ops))
 
     def complete(self, value: object = None, *, result_ref: str | None = None) -> None:
         """Record the value."""
@@ -141,9 +156,13 @@ class SyncDedup:
         """Take the key's lock and delete its records."""
         return self._client.run(self._dedup.forget(key))
 
-    def resolve(self, key: str, verdict: object) -> None:
-        """Settle an attempt in doubt."""
-        self._client.run(self._dedup.resolve(key, verdict))
+    def resolve(self, key: str, verdict: Completed[Any] | Failed | type[NotExecuted]) -> bool:
+        """Settle an attempt in doubt; return whether there was one."""
+        return self._client.run(self._dedup.resolve(key, verdict))
+
+    def sweep(self, *, limit: int = 1000, rate: float = 100.0, after: str = "") -> Swept:
+        """Remove what servers without containers and TTLs leave behind, one page at a time."""
+        return self._client.run(self._dedup.sweep(limit=limit, rate=rate, after=after))
 
     @staticmethod
     def _refuse_timeout(options: dict[str, Any]) -> None:

@@ -1,0 +1,88 @@
+"""What the server at hand does not know, found out once per connection, and what serves instead.
+
+An old server, or one whose operator has switched containers and TTLs off, says UNIMPLEMENTED; an
+older one still closes the connection. The next server may know better, so it is asked again.
+
+Invariants
+    F1  On one connection a kind of request that was refused is not sent again.
+    F2  A kind that has worked once in this client's life is not given up because of a connection
+        that was lost; one that has not is left out for the next connection.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from zabd.model.errors import KeeperError
+from zabd.model.ops import (
+    Create,
+    Create2,
+    CreateContainer,
+    CreateMode,
+    CreateTtl,
+    MultiOp,
+    OpCode,
+)
+
+
+class Fallbacks:
+    """The kinds of requests that the server at hand knows, as far as is known."""
+
+    def __init__(self) -> None:
+        self._unknown: set[OpCode] = set()
+        self._suspects: set[OpCode] = set()
+        self._proved: set[OpCode] = set()
+
+    def knows(self, opcode: OpCode) -> bool:
+        """Whether it is worth asking."""
+        return opcode not in self._unknown
+
+    def forget(self, opcode: OpCode) -> None:
+        """The server has said that it does not know this."""
+        self._unknown.add(opcode)
+
+    def connected(self) -> None:
+        """Another connection: begin anew, but for what may have cost the last one."""
+        self._unknown, self._suspects = self._suspects, set()
+
+    # Multis of newer kinds.
+
+    def as_known(self, ops: Sequence[MultiOp]) -> list[MultiOp]:
+        """The ops, with plain ones in the place of those that the server does not know."""
+        return [op if op.opcode not in self._unknown else nearest(op) for op in ops]
+
+    def learn(self, ops: Sequence[MultiOp], error: KeeperError) -> bool:
+        """The server did not know one of these; return whether there is something to do instead."""
+        guilty = ops if error.op_index is None else ops[error.op_index : error.op_index + 1]
+        newer = _newer(guilty)
+        self._unknown |= newer
+        return bool(newer)
+
+    def lost(self, ops: Sequence[MultiOp]) -> None:
+        """The connection broke under these (F2)."""
+        self._suspects |= _newer(ops) - self._proved
+
+    def proved(self, ops: Sequence[MultiOp]) -> None:
+        """These were done."""
+        self._proved |= _newer(ops)
+
+
+def nearest(op: MultiOp) -> MultiOp:
+    """The nearest thing that every server knows."""
+    match op:
+        case CreateContainer():
+            return Create(op.path, op.data, op.acl, CreateMode.PERSISTENT)
+        case CreateTtl():
+            return Create(op.path, op.data, op.acl, _PLAIN_MODES[CreateMode(op.flags)])
+        case Create2():
+            return Create(*op)
+        case _:
+            return op
+
+
+_PLAIN_MODES = {
+    CreateMode.PERSISTENT_WITH_TTL: CreateMode.PERSISTENT,
+    CreateMode.PERSISTENT_SEQUENTIAL_WITH_TTL: CreateMode.PERSISTENT_SEQUENTIAL,
+}
+
+
+def _newer(ops: Iterable[MultiOp]) -> set[OpCode]:
+    return {op.opcode for op in ops if isinstance(op, Create2 | CreateContainer | CreateTtl)}

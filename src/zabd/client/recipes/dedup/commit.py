@@ -1,0 +1,127 @@
+"""Recording an outcome, whatever becomes of the reply and of the session (dedup recipe, 5.7, 6.4).
+
+Invariants
+    I1  The record, the end of the journal and the end of the lock are one multi, guarded by the
+        lock: it is recorded by the owner at that zxid, once, or not at all.
+    I2  Success is told only of an outcome that is recorded with our attempt id; that nothing was
+        recorded is told only when the ensemble has said so.
+"""
+
+from typing import TYPE_CHECKING
+
+from zabd.client.recipes.dedup.errors import FencedError
+from zabd.client.recipes.dedup.records import Result
+from zabd.model.errors import (
+    BadVersionError,
+    ConnectionLossError,
+    KeeperError,
+    LocalProtocolError,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+)
+from zabd.model.ops import Delete, MultiOp
+
+if TYPE_CHECKING:
+    from zabd.client.recipes.dedup.ledger import Ledger
+
+
+class NotCommittedError(Exception):
+    """The session ended; `known` says whether the ensemble was asked and has no such record."""
+
+    def __init__(self, *, known: bool) -> None:
+        super().__init__()
+        self.known = known
+
+
+class Commit:
+    """One outcome on its way into the ledger; `run` is called once.
+
+    `journal` says whether there is one to end, `replaces` the version of an older outcome that
+    does not count any more.
+    """
+
+    def __init__(
+        self, ledger: "Ledger", result: Result, *, journal: bool, replaces: int | None
+    ) -> None:
+        self._ledger = ledger
+        self._result = result
+        self._journal = journal
+        self._replaces = replaces
+        self._in_doubt = False
+
+    async def run(self) -> None:
+        """Record it.
+
+        Raises:
+            FencedError: the lock is not ours, and nothing was recorded.
+            NotCommittedError: the session ended before the outcome was recorded.
+        """
+        while True:
+            try:
+                await self._ledger.guarded(self._ops())
+            except SessionExpiredError as error:
+                await self._settle_elsewhere(maybe=self._in_doubt or error.maybe_applied)
+                return
+            except ConnectionLossError:
+                self._in_doubt = True
+                if await self._recorded():
+                    return
+            except FencedError:
+                if self._in_doubt and await self._recorded():
+                    return
+                raise
+            except NoNodeError as error:
+                self._leave_out(error)
+            except (NodeExistsError, BadVersionError) as error:
+                if await self._recorded():
+                    return
+                raise FencedError("another attempt's outcome is recorded") from error
+            else:
+                return
+
+    def _ops(self) -> list[MultiOp]:
+        ledger = self._ledger
+        drops = [Delete(ledger.started_path)] if self._journal else []
+        old = [] if self._replaces is None else [Delete(ledger.result_path, self._replaces)]
+        return [*drops, *old, ledger.create_result(self._result), Delete(ledger.place.path)]
+
+    def _leave_out(self, error: NoNodeError) -> None:
+        """Something that was to be deleted is gone: its time ran out during a very long run."""
+        if self._journal and error.op_index == 0:
+            self._journal = False
+        elif self._replaces is not None:
+            self._replaces = None
+        else:
+            raise error
+
+    async def _recorded(self) -> bool:
+        """Whether our outcome is there, after a commit without an answer (I2)."""
+        try:
+            recorded = await self._ledger.is_recorded(self._result)
+        except SessionExpiredError:
+            await self._settle_elsewhere(maybe=True)
+            return True
+        if self._in_doubt:
+            self._ledger.meter.lost_reply("commit", "adopted" if recorded else "resent")
+        return recorded
+
+    async def _settle_elsewhere(self, *, maybe: bool) -> None:
+        """The commit may have landed before the session ended: only a new session can tell."""
+        if not maybe:
+            raise NotCommittedError(known=True)
+        place, path = self._ledger.place, self._ledger.result_path
+        client, limit = place.client, place.client.session_timeout
+        try:
+            await client.wait_connected(timeout=limit)
+            await client.sync(place.parent, timeout=limit)
+            data, _ = await client.get(path, timeout=limit)
+        except NoNodeError:
+            self._ledger.meter.lost_reply("commit", "gone")
+            raise NotCommittedError(known=True) from None
+        except (KeeperError, LocalProtocolError) as error:
+            raise NotCommittedError(known=False) from error
+        ours = Result.decode(data).attempt_id == self._result.attempt_id
+        self._ledger.meter.lost_reply("commit", "adopted" if ours else "gone")
+        if not ours:
+            raise NotCommittedError(known=True)

@@ -1,0 +1,45 @@
+"""The znode of a key: a container where the server has them, so that it goes when it is empty."""
+
+from collections.abc import Awaitable, Callable
+
+from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.place import Place
+from zabd.model.acl import Acl
+from zabd.model.errors import (
+    ConnectionLossError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
+from zabd.model.ops import CreateContainer, CreateMode
+from zabd.model.paths import parent_of
+
+
+def make_parent(path: str, acl: tuple[Acl, ...]) -> Callable[[Bound], Awaitable[None]]:
+    """What makes a key's znode, and the base above it; that it exists is success."""
+    op = CreateContainer(path, b"", acl, CreateMode.CONTAINER)
+
+    async def make(bound: Bound) -> None:
+        while True:
+            try:
+                await bound.multi([op])
+            except NodeExistsError:
+                return
+            except NoNodeError:
+                # The base is an ordinary znode: it must not vanish with the last key.
+                await bound.client.ensure_path(parent_of(path))
+            except ConnectionLossError:
+                continue
+            else:
+                return
+
+    return make
+
+
+async def retire_overflowed(place: Place) -> None:
+    """A parent whose counter has overflowed is made anew: delete it as soon as it is empty."""
+    if place.name and place.sequence < 0:
+        try:
+            await place.bound.delete(place.parent)
+        except NotEmptyError:
+            return
