@@ -154,6 +154,7 @@ ONLY_ASYNC: dict[type, set[str]] = {
         "lease_remaining",
         "now_ms",
         "on_transition",
+        "require_own_process",
         "retry",
         "server",
         "spawn",

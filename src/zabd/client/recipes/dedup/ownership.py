@@ -82,6 +82,7 @@ class Ownership:
         stat = stat or await bound.stat(created.path)
         if stat is not None:
             place.adopt(created.path, stat)
+            self._time.observe(stat.ctime)
             self._note_begun()
 
     async def _create_all(self, ops: list[MultiOp]) -> tuple[object, ...]:
