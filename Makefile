@@ -4,6 +4,9 @@ PYTHON ?= python3
 SEEDS ?= 100
 N ?= 2000
 SEED ?= 0
+PYTHONS ?=
+CAMPAIGN ?= campaign
+CAMPAIGN_SEEDS ?= 100000
 TARGET ?= zabd
 SERVER ?= zabd
 VENV := .venv
@@ -15,7 +18,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-recipes differential compat compat-kazoo compat-clients bench bench-compare bench-micro bench-check bench-failover clean
+.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-compare bench-micro bench-check bench-failover clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 24
@@ -58,6 +61,12 @@ format: $(TOOLS) ## Rewrite the sources the way `check` wants them
 
 sim: $(RUNTIME) ## Run SEEDS fresh seeds of the simulator
 	$(BIN)/zabctl sim run --seeds $(SEEDS)
+
+sim-determinism: $(RUNTIME) ## Compare the traces of SEEDS seeds over hash seeds, orders and PYTHONS
+	$(BIN)/zabctl sim determinism --seeds $(SEEDS) $(foreach python,$(PYTHONS),--python $(python)) $(ARGS)
+
+sim-campaign: $(RUNTIME) ## Run CAMPAIGN_SEEDS seeds at all levels, resumable, into the folder CAMPAIGN
+	$(BIN)/zabctl sim campaign $(CAMPAIGN) --seeds $(CAMPAIGN_SEEDS) $(ARGS)
 
 sim-recipes: $(TOOLS) ## Run SEEDS seeds of each recipe's campaign (ARGS='-k lock' for one)
 	RECIPE_SEEDS=$(SEEDS) $(BIN)/pytest tests/client/test_campaigns.py -q $(ARGS)

@@ -20,7 +20,7 @@ def test_seeds_that_hold_end_with_figures_and_exit_code_0() -> None:
     """What `make sim` shows."""
     result = run("run", "--level", "zab", "--start", "1", "--seeds", "2", "--workers", "1")
     assert result.exit_code == 0
-    assert "seeds from 1 on: 0 failed" in result.output
+    assert "seeds from 1 on: 0 of 2 failed" in result.output
     assert "events" in result.output
 
 
@@ -35,13 +35,17 @@ def test_a_failing_seed_prints_the_command_that_repeats_it() -> None:
     assert run(*again.split()[2:]).exit_code == 1
 
 
-def test_json_gives_one_object_for_each_seed() -> None:
+def test_json_gives_one_object_for_each_seed_and_the_totals() -> None:
     """For programs; equal seeds give equal digests."""
-    first, second = (
-        json.loads(run("run", "--level", "core", "--start", "5", "--seeds", "1", "--json").output)
+    lines = [
+        run("run", "--level", "core", "--start", "5", "--seeds", "1", "--json").output.splitlines()
         for _ in range(2)
-    )
+    ]
+    first, second = (json.loads(line) for line, _ in lines)
     assert first == second
+    totals = json.loads(lines[0][1])["totals"]
+    assert totals["seeds"] == 1
+    assert totals["events"] == first["events"]
     assert first["seed"] == 5
     assert first["failure"] is None
     assert first["events"] > 100

@@ -1,15 +1,19 @@
 """A deterministic simulator that runs the code of production under any fault."""
 
+from zabd.cluster_sim.core_level import Outcome
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.scenario import MemberControl, Process, ProcessKilledError, Scenario, simulate
+from zabd.cluster_sim.sweep import run_seeds
 from zabd.cluster_sim.virtual_loop import VirtualLoop
 
 __all__ = [
     "InvariantError",
     "MemberControl",
+    "Outcome",
     "Process",
     "ProcessKilledError",
     "Scenario",
     "VirtualLoop",
+    "run_seeds",
     "simulate",
 ]

@@ -143,7 +143,7 @@ class Pipe:
         self._queue.append((due_us, payload, size_bytes))
         self.in_flight_bytes += size_bytes
         if self._appointment is None and not self.holds:
-            self._appointment = network.schedule.at(due_us, self._deliver)
+            self._appointment = network.schedule.at(due_us, self._deliver, self)
 
     def finish(self) -> None:
         """An orderly end: everything sent so far arrives, then the end of file."""
@@ -213,7 +213,7 @@ class Pipe:
         if not self.holds and self._queue and self._appointment is None:
             network = self._network
             due_us = max(self._queue[0][0], network.schedule.now_us)
-            self._appointment = network.schedule.at(due_us, self._deliver)
+            self._appointment = network.schedule.at(due_us, self._deliver, self)
 
     def _deliver(self) -> None:
         self._appointment = None
@@ -222,12 +222,12 @@ class Pipe:
             return
         schedule = self._network.schedule
         if queue[0][0] > schedule.now_us:  # the piece this was made for has been cut off
-            self._appointment = schedule.at(queue[0][0], self._deliver)
+            self._appointment = schedule.at(queue[0][0], self._deliver, self)
             return
         _, payload, size_bytes = queue.popleft()
         self.in_flight_bytes -= size_bytes
         if queue:
-            self._appointment = schedule.at(queue[0][0], self._deliver)
+            self._appointment = schedule.at(queue[0][0], self._deliver, self)
         self._network.note_delivery(self, payload)
         self.receiver.arrived(payload)
         if size_bytes:

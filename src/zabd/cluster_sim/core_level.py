@@ -20,8 +20,9 @@ from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.faults import Nemesis
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import Network
-from zabd.cluster_sim.schedule import US_PER_MS, Schedule
+from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.cluster_sim.shape import NOTHING_FIXED, Shape, draw_shape
+from zabd.cluster_sim.strategies import STRATEGIES, apply_strategy, make_schedule
 from zabd.cluster_sim.trace import Trace
 from zabd.cluster_sim.zab_checks import ZabChecker
 from zabd.model.errors import StorageError
@@ -57,6 +58,8 @@ class Outcome:
     failure: InvariantError | None = None
     tail: list[str] = field(default_factory=list)
     shape: str = ""
+    strategy: str = STRATEGIES[0]
+    cpu_s: float = field(default=0.0, compare=False)
 
 
 class CoreLevel:
@@ -68,11 +71,18 @@ class CoreLevel:
     storage_class: type[Storage] = Storage
 
     def __init__(
-        self, seed: int, shape: Shape | None = None, *, fixed: Mapping[str, Any] = NOTHING_FIXED
+        self,
+        seed: int,
+        shape: Shape | None = None,
+        *,
+        fixed: Mapping[str, Any] = NOTHING_FIXED,
+        strategy: str = STRATEGIES[0],
     ) -> None:
         """Take `shape`, or draw one from the seed in which what `fixed` names is as it says."""
-        self.schedule = Schedule(seed)
-        self.shape = shape or replace(draw_shape(self.schedule.stream), **fixed)
+        self.strategy = strategy
+        self.schedule = make_schedule(strategy, seed)
+        drawn = apply_strategy(strategy, draw_shape(self.schedule.stream))
+        self.shape = shape or replace(drawn, **fixed)
         self.trace = Trace(lambda: self.schedule.now_us)
         self.network = Network(
             self.schedule, self.trace, latency=self.shape.latency, describe=describe_message
@@ -128,11 +138,13 @@ class CoreLevel:
             failure=failure,
             tail=self.trace.tail(60) if failure else [],
             shape=str(self.shape),
+            strategy=self.strategy,
         )
 
     def _run(self) -> None:
         for member in self.members.values():
             member.start()
+        self.schedule.open_window(self.shape.tick_ms)
         self.begin_work()
         self.nemesis.begin()
         self._run_until(self.shape.faults_ms)

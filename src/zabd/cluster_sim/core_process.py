@@ -250,7 +250,7 @@ class CoreProcess(DiskWork):
             if timer.at_us <= at_us:
                 return  # it comes early, looks, and is set again
             timer.cancel()
-        self._timer = self.level.schedule.at(at_us, self._tick)
+        self._timer = self.level.schedule.at(at_us, self._tick, self)
 
     def _tick(self) -> None:
         if not self.alive:

@@ -177,7 +177,7 @@ class SimDisk:
         op = ops[len(queue.results)]
         queue.hurt = self.injector(op) if self.injector is not None else None
         delay_us = self.speed.draw(op, self._rng) + (queue.hurt.delay_us if queue.hurt else 0)
-        queue.appointment = self._schedule.after(delay_us, lambda: self._complete(queue, op))
+        queue.appointment = self._schedule.after(delay_us, lambda: self._complete(queue, op), queue)
 
     def _complete(self, queue: _LaneQueue, op: DiskOp) -> None:
         queue.appointment = None

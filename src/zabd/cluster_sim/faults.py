@@ -66,6 +66,7 @@ class Nemesis:
         """Break nothing more, and mend the network, the disks and the pauses."""
         self._over = True
         level = self.level
+        level.schedule.close_window()
         level.network.heal()
         level.network.datagram_faults = level.network.datagram_faults._replace(lost=0.0)
         for member in level.members.values():

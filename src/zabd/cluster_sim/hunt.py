@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import get_context
 from typing import Final
 
@@ -78,17 +79,17 @@ def hunts(
         for name in names:
             yield hunt(name, first, seeds, shrink_s=shrink_s)
         return
-    with ProcessPoolExecutor(
-        workers, mp_context=get_context("forkserver"), max_tasks_per_child=_HUNTS_PER_WORKER
-    ) as pool:
-        running: list[Future[Hunt]] = [
-            pool.submit(hunt, name, first, seeds, shrink_s=shrink_s) for name in names
-        ]
-        try:
-            yield from (each.result() for each in as_completed(running))
-        finally:
-            for each in running:
-                each.cancel()
+    left = iter(names)
+    while piece := list(islice(left, _HUNTS_PER_WORKER * workers)):  # see `sweep` for why not all
+        with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
+            running: list[Future[Hunt]] = [
+                pool.submit(hunt, name, first, seeds, shrink_s=shrink_s) for name in piece
+            ]
+            try:
+                yield from (each.result() for each in as_completed(running))
+            finally:
+                for each in running:
+                    each.cancel()
 
 
 def acquit(name: str, seed: int) -> Outcome:

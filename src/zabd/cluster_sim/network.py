@@ -389,7 +389,8 @@ class Network:
         lost, doubled = self.datagram_faults
         if chance < lost:
             return
-        self.schedule.after(latency.draw(rng), arrive)
+        lane = (source.name, target.name)
+        self.schedule.after(latency.draw(rng), arrive, lane)
         if chance > 1.0 - doubled:
             # The second copy may come much later, in another round or epoch.
             self.schedule.after(latency.draw(rng) + int(rng.random() ** 4 * US_PER_S), arrive)

@@ -13,6 +13,7 @@ from zabd.cluster_sim.core_level import CoreLevel, Outcome
 from zabd.cluster_sim.decisions import Decision, Listed
 from zabd.cluster_sim.mutants import MUTANTS
 from zabd.cluster_sim.shape import Shape
+from zabd.cluster_sim.strategies import STRATEGIES
 from zabd.cluster_sim.sweep import LEVELS, make_level
 from zabd.cluster_sim.work import Work
 
@@ -28,12 +29,13 @@ class Plan:
     clients: int | None = None
     decisions: tuple[Decision, ...] | None = None
     requests: tuple[int, ...] | None = None  # the turns of work that take place (see `work`)
+    strategy: str = STRATEGIES[0]
 
     @contextmanager
     def made(self) -> Iterator[CoreLevel]:
         """The run, ready to begin; the mistake it names is in the code while this is open."""
         with MUTANTS[self.mutant].planted() if self.mutant is not None else nullcontext():
-            level = make_level(self.seed, self.level, self.mutant, self.shape)
+            level = make_level(self.seed, self.level, self.mutant, self.shape, self.strategy)
             if self.clients is not None:
                 del clients_of(level)[self.clients :]
             if self.requests is not None:
@@ -53,6 +55,7 @@ class Plan:
     def as_object(self) -> dict[str, Any]:
         """What JSON can hold."""
         told: dict[str, Any] = {"seed": self.seed, "level": self.level, "mutant": self.mutant}
+        told["strategy"] = self.strategy
         told["shape"] = None if self.shape is None else _shape_as_object(self.shape)
         told["clients"] = self.clients
         told["requests"] = None if self.requests is None else list(self.requests)
@@ -68,7 +71,11 @@ class Plan:
             raise ValueError(f"{told['level']!r} is not a level; there are {', '.join(LEVELS)}")
         if told["mutant"] is not None and told["mutant"] not in MUTANTS:
             raise ValueError(f"{told['mutant']!r} is not a mistake that can be planted here")
+        strategy = told.get("strategy", STRATEGIES[0])  # of a version that had no other
+        if strategy not in STRATEGIES:
+            raise ValueError(f"{strategy!r} is not a strategy; there are {', '.join(STRATEGIES)}")
         plan = cls(told["seed"], told["level"], told["mutant"], clients=told["clients"])
+        plan = replace(plan, strategy=strategy)
         if told["shape"] is not None:
             plan = replace(plan, shape=_shape_from(told["shape"], LEVELS[plan.level](plan.seed)))
         if told["requests"] is not None:

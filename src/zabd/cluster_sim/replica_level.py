@@ -10,6 +10,7 @@ from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.replica_member import ReplicaProcess
 from zabd.cluster_sim.schedule import US_PER_MS, Schedule
 from zabd.cluster_sim.shape import NOTHING_FIXED, Shape
+from zabd.cluster_sim.strategies import STRATEGIES
 from zabd.model.ids import MemberId, format_session
 
 WALL_MS = 1_700_000_000_000
@@ -40,9 +41,14 @@ class ReplicaLevel(CoreLevel):
     checker: ReplicaChecker
 
     def __init__(
-        self, seed: int, shape: Shape | None = None, *, fixed: Mapping[str, Any] = NOTHING_FIXED
+        self,
+        seed: int,
+        shape: Shape | None = None,
+        *,
+        fixed: Mapping[str, Any] = NOTHING_FIXED,
+        strategy: str = STRATEGIES[0],
     ) -> None:
-        super().__init__(seed, shape, fixed=fixed)
+        super().__init__(seed, shape, fixed=fixed, strategy=strategy)
         self.wall_clock = WallClock(self.schedule)
         self.restore_rng = self.schedule.stream("restores")
         self._restores_left = RESTORES_MAX

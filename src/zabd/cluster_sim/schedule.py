@@ -29,12 +29,14 @@ _SWEEP_MIN: Final = 512
 class Appointment:
     """One thing that will happen at one instant, unless it is cancelled before."""
 
-    __slots__ = ("_schedule", "action", "at_us")
+    __slots__ = ("_schedule", "action", "at_us", "lane", "latest_us")
 
     def __init__(self, schedule: "Schedule", at_us: int, action: Action) -> None:
         self._schedule = schedule
         self.at_us = at_us
         self.action: Action | None = action
+        self.lane: object = None
+        self.latest_us = at_us
 
     @property
     def pending(self) -> bool:
@@ -78,17 +80,28 @@ class Schedule:
         """A stream of chance of its own: the same for the same seed and name, for ever (S3)."""
         return Random(f"{self.seed}/{name}")
 
-    def at(self, at_us: int, action: Action) -> Appointment:
-        """Keep `action` for the instant `at_us`, or for now if that has passed."""
+    def at(self, at_us: int, action: Action, lane: object = None) -> Appointment:
+        """Keep `action` for the instant `at_us`, or for now if that has passed.
+
+        `lane` names what may come in another order than anything on other lanes: a direction of a
+        connection, a disk. Time alone decides here; other strategies look at it (`strategies`).
+        """
+        del lane
         at_us = max(at_us, self.now_us)
         appointment = Appointment(self, at_us, action)
         self._sequence += 1
         heapq.heappush(self._heap, (at_us, self._sequence, appointment))
         return appointment
 
-    def after(self, delay_us: int, action: Action) -> Appointment:
+    def after(self, delay_us: int, action: Action, lane: object = None) -> Appointment:
         """Keep `action` for `delay_us` microseconds from now."""
-        return self.at(self.now_us + delay_us, action)
+        return self.at(self.now_us + delay_us, action, lane)
+
+    def open_window(self, tick_ms: int) -> None:
+        """What happens on lanes may be late from now on, where the strategy makes use of that."""
+
+    def close_window(self) -> None:
+        """Nothing is late any more."""
 
     def step(self) -> bool:
         """Let the next thing happen. False when nothing is left to happen."""

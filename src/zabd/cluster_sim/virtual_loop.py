@@ -150,7 +150,7 @@ class VirtualLoop(Refusals):
 
     def _request_turn(self) -> None:
         at_us = max(self._schedule.now_us, self._free_at_us)
-        self._turn = self._schedule.at(at_us, self._take_turn)
+        self._turn = self._schedule.at(at_us, self._take_turn, self)
 
     def _take_turn(self) -> None:
         self._turn = None

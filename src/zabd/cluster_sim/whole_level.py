@@ -15,6 +15,7 @@ from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.replica_level import WallClock
 from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.cluster_sim.shape import NOTHING_FIXED, Shape
+from zabd.cluster_sim.strategies import STRATEGIES
 from zabd.cluster_sim.watched_peer import Watcher
 from zabd.cluster_sim.whole_client import Program, Resource, programs
 from zabd.cluster_sim.whole_member import WholeProcess, server_config
@@ -34,9 +35,14 @@ class WholeLevel(CoreLevel):
     turn_us = TURN_US
 
     def __init__(
-        self, seed: int, shape: Shape | None = None, *, fixed: Mapping[str, Any] = NOTHING_FIXED
+        self,
+        seed: int,
+        shape: Shape | None = None,
+        *,
+        fixed: Mapping[str, Any] = NOTHING_FIXED,
+        strategy: str = STRATEGIES[0],
     ) -> None:
-        super().__init__(seed, shape, fixed=fixed)
+        super().__init__(seed, shape, fixed=fixed, strategy=strategy)
         self.wall_clock = WallClock(self.schedule)
         self.watcher = Watcher(self.checker)
         self.resource = Resource()

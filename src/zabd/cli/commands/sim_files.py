@@ -17,13 +17,20 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def keep(
-    seed: int, level: str, mutant: str | None, *, save: Path | None, html: Path | None
+    seed: int,
+    level: str,
+    mutant: str | None,
+    *,
+    save: Path | None,
+    html: Path | None,
+    strategy: str = "swarm",
 ) -> None:
     """Run a seed once more, and write down what was asked for."""
     from zabd.cluster_sim.plan import Plan
     from zabd.cluster_sim.replay import carry_out
 
-    saved, _, record = carry_out(Plan(seed, level, mutant), picture=html is not None)
+    plan = Plan(seed, level, mutant, strategy=strategy)
+    saved, _, record = carry_out(plan, picture=html is not None)
     if save is not None:
         saved.write(save)
         click.echo(f"seed {seed} is in {save}: zabctl sim replay {save}", err=True)
