@@ -1,79 +1,22 @@
 """`zabctl` on a real ensemble: what scripts and operators rely on."""
 
-import hashlib
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from tests.ensemble.harness import kazoo, serving, wait_until
+from tests.ensemble.zabctl import PATIENCE_S, Script, state_of
 
-from zabd.cli.ctl import cli
-from zabd.cli.members import Ensemble, clean_environment
+from zabd.cli.members import Ensemble
 from zabd.cli.output import ExitStatus
 
 pytestmark = pytest.mark.ensemble
 
 _places = count(1)
-ZABCTL = [sys.executable, "-c", "from zabd.cli.ctl import main; main()"]
-PATIENCE_S = 30.0
-
-
-class Script:
-    """What a shell script would do: run a command, look at its output and status."""
-
-    def __init__(self, hosts: str) -> None:
-        self.environment = {**clean_environment(), "ZABD_SERVER": hosts}
-
-    def run(
-        self, *arguments: str, data: bytes | None = None, status: int = 0
-    ) -> subprocess.CompletedProcess[bytes]:
-        """Run a command to its end; in this process, to save a start, unless it starts others."""
-        in_process = arguments[0] not in {"lock", "dedup"}
-        ended = self._here(arguments, data) if in_process else self._there(arguments, data)
-        assert ended.returncode == status, ended.stdout + ended.stderr
-        assert b"Traceback" not in ended.stderr
-        return ended
-
-    def _here(
-        self, arguments: Sequence[str], data: bytes | None
-    ) -> subprocess.CompletedProcess[bytes]:
-        result = CliRunner(env=self.environment).invoke(cli, list(arguments), input=data)
-        assert isinstance(result.exception, SystemExit | None), result.exception
-        return subprocess.CompletedProcess(
-            arguments, result.exit_code, result.stdout_bytes, result.stderr_bytes
-        )
-
-    def _there(
-        self, arguments: Sequence[str], data: bytes | None
-    ) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [*ZABCTL, *arguments],
-            input=data,
-            capture_output=True,
-            env=self.environment,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-
-    def output(self, *arguments: str, data: bytes | None = None, status: int = 0) -> str:
-        return self.run(*arguments, data=data, status=status).stdout.decode()
-
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*ZABCTL, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self.environment,
-        )
 
 
 @pytest.fixture
@@ -86,15 +29,6 @@ def script(shared: Ensemble) -> Script:
 def place(script: Script) -> str:
     """A znode below which the test may do as it likes."""
     return script.output("create", f"/zabctl-{next(_places)}").strip()
-
-
-def state_of(pid: int) -> str:
-    """The process's state: R, S, T for stopped, Z; empty when there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-    except FileNotFoundError:
-        return ""
-    return stat.rpartition(")")[2].split()[0]
 
 
 def test_a_znode_from_its_creation_to_its_end(script: Script, place: str) -> None:
@@ -266,98 +200,6 @@ def test_a_command_ends_with_the_session(alone: Ensemble) -> None:
     assert state_of(pid) == ""
     assert status == ExitStatus.TRY_AGAIN
     assert ended_after < 2.5
-
-
-def test_a_key_is_executed_once_and_replayed_after_that(
-    script: Script, place: str, tmp_path: Path
-) -> None:
-    """Output and status come back; the command does not run again."""
-    base = ("dedup", "--base", place)
-    marks = tmp_path / "marks"
-    run = ("--", "sh", "-c", "echo run $DEDUP_KEY $DEDUP_ATTEMPT; echo x >> $0", str(marks))
-
-    first = script.output(*base, "k", *run)
-    again = script.run(*base, "k", *run)
-
-    assert first == "run k 1\n"
-    assert again.stdout.decode() == first
-    assert b"replayed" in again.stderr
-    assert marks.read_text() == "x\n"
-
-
-def test_a_key_remembers_its_payload(script: Script, place: str, tmp_path: Path) -> None:
-    """By digest; the same key with another payload is a mistake that must be loud."""
-    base = ("dedup", "--base", place)
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    ours.write_text("a")
-    theirs.write_text("b")
-    digest = hashlib.sha256(b"a").hexdigest()
-
-    script.run(*base, "--payload", str(ours), "k", "--", "true")
-
-    script.run(*base, "--payload-hash", digest, "k", "--", "false")
-    script.run(*base, "--payload", str(theirs), "k", "--", "true", status=ExitStatus.MISMATCH)
-
-
-def test_a_failure_frees_the_key_and_a_kill_leaves_it_in_doubt(script: Script, place: str) -> None:
-    """What happened is told apart from what may have happened."""
-    base = ("dedup", "--base", place)
-    previous = ("sh", "-c", "echo $DEDUP_ATTEMPT ${DEDUP_PREVIOUS_TOKEN:+after one in doubt}")
-
-    script.run(*base, "k", "--", "sh", "-c", "exit 3", status=3)
-    script.run(*base, "k", "--", "sh", "-c", "kill -9 $$", status=128 + signal.SIGKILL)
-    script.run(*base, "--on-in-doubt", "fail", "k", "--", "true", status=ExitStatus.IN_DOUBT)
-
-    assert script.output(*base, "k", "--", *previous) == "2 after one in doubt\n"
-    script.run(*base, "--store-failure", "f", "--", "sh", "-c", "exit 4", status=4)
-    script.run(*base, "f", "--", "true", status=4)
-
-
-def test_two_hosts_do_not_run_one_key_at_once(script: Script, place: str, tmp_path: Path) -> None:
-    """The second waits and replays, or is told to come back."""
-    base = ("dedup", "--base", place)
-    go = tmp_path / "go"
-    until_told = ("sh", "-c", f"echo in; until [ -e {go} ]; do sleep 0.05; done")
-    with script.start(*base, "k", "--", *until_told) as first:
-        assert first.stdout is not None
-        first.stdout.readline()
-        script.run(*base, "--no-wait", "k", "--", "true", status=ExitStatus.TRY_AGAIN)
-        with script.start(*base, "k", "--", "echo", "mine") as second:
-            go.touch()
-            assert second.communicate(timeout=PATIENCE_S)[0] == b"in\n"
-        assert first.wait(PATIENCE_S) == 0
-
-
-def test_a_killed_owner_frees_its_key_with_its_session(alone: Ensemble) -> None:
-    """SIGKILL of zabctl itself: the next owner is told that the work may have been done."""
-    script = Script(alone.hosts)
-    command = ("dedup", "--session-timeout", "2", "k", "--", "sh", "-c", "echo $$; exec sleep 60")
-    with script.start(*command) as owner:
-        assert owner.stdout is not None
-        orphan = int(owner.stdout.readline())
-        owner.kill()
-    try:
-        told = script.output("dedup", "k", "--", "sh", "-c", "echo $DEDUP_PREVIOUS_TOKEN")
-    finally:
-        os.kill(orphan, signal.SIGKILL)
-
-    assert int(told) > 0
-
-
-def test_a_lost_owner_records_nothing(alone: Ensemble) -> None:
-    """The command is ended before the session can expire elsewhere; the next attempt is told."""
-    script = Script(alone.hosts)
-    command = ("dedup", "--session-timeout", "2", "k", "--", "sh", "-c", "echo $$; sleep 60")
-    with script.start(*command) as owner:
-        assert owner.stdout is not None
-        pid = int(owner.stdout.readline())
-        alone.member(1).stop()
-        wait_until(lambda: state_of(pid) == "", "the command to be ended", 5)
-        alone.member(1).resume()
-        assert owner.wait(PATIENCE_S) == ExitStatus.TRY_AGAIN
-
-    again = ("sh", "-c", "echo $DEDUP_ATTEMPT ${DEDUP_PREVIOUS_TOKEN:+after one in doubt}")
-    assert script.output("dedup", "k", "--", *again) == "2 after one in doubt\n"
 
 
 def test_the_member_dies_under_a_command_that_only_reads(ensemble: Ensemble) -> None:

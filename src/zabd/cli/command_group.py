@@ -5,6 +5,8 @@
     G2  Once it is lost the group is ended: SIGTERM, continued so that it can take it, and SIGKILL
         for what is left after the grace time.
     G3  The group is gone before `supervised` returns or raises.
+    G4  If this process is killed the group is ended too, as G2 says, by a `Reaper` that sees it: a
+        command must not work on under a session that nobody keeps alive.
 
 If this process itself is frozen its command is not: then only the fencing token protects whatever
 the command writes to.
@@ -19,6 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import TYPE_CHECKING
 
 from zabd.cli.output import CommandError, ExitStatus
+from zabd.cli.reaper import Reaper
 from zabd.model.errors import ConnectionLossError, ZabdError
 
 if TYPE_CHECKING:
@@ -34,10 +37,13 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signa
 class CommandGroup:
     """One command with everything it starts in its process group."""
 
-    def __init__(self, process: asyncio.subprocess.Process, *, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, reaper: Reaper, *, grace_s: float = GRACE_S
+    ) -> None:
         self.paused = False
         self.ended_by_us = False
         self._process = process
+        self._reaper = reaper
         self._grace_s = grace_s
 
     def pause(self) -> None:
@@ -67,6 +73,8 @@ class CommandGroup:
         # Whatever the leader has left behind goes too.
         self._send(signal.SIGKILL)
         await self._process.wait()
+        self._reaper.forget(self._process.pid)
+        self._reaper.close()
 
     async def wait(self) -> int:
         """The exit status, negative for a signal."""
@@ -96,19 +104,21 @@ async def start(
     grace_s: float = GRACE_S,
 ) -> CommandGroup:
     """Start a command in a process group of its own, which gets the terminal if there is one."""
+    reaper = Reaper(grace_s)
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
             env={**os.environ, **environment},
             stdout=asyncio.subprocess.PIPE if capture else None,
             process_group=0,
+            preexec_fn=reaper.watch_self,
         )
-    except FileNotFoundError as error:
-        raise _cannot_run(command, error, NOT_FOUND) from error
     except OSError as error:
-        raise _cannot_run(command, error, COULD_NOT_RUN) from error
+        reaper.close()
+        missing = isinstance(error, FileNotFoundError)
+        raise _cannot_run(command, error, NOT_FOUND if missing else COULD_NOT_RUN) from error
     _hand_over_terminal(process.pid)
-    return CommandGroup(process, grace_s=grace_s)
+    return CommandGroup(process, reaper, grace_s=grace_s)
 
 
 @contextlib.asynccontextmanager

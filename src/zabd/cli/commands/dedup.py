@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from zabd.cli.command_group import GRACE_S, shell_status, start, supervised
+from zabd.cli.commands import dedup_keys
 from zabd.cli.connection import Connection, checked_path, connection_options
 from zabd.cli.files import read_file
 from zabd.cli.output import CommandError, ExitStatus, say
 
 if TYPE_CHECKING:
     from zabd.client import Client
-    from zabd.client.recipes.dedup import DedupError
+    from zabd.client.recipes.dedup import Dedup, DedupError
     from zabd.client.recipes.dedup.hold import Held
 
 # The whole record is JSON of at most 64 KiB, in which a byte of output may take six.
@@ -36,18 +37,20 @@ Exit status: that of COMMAND, run or recorded (128 + n after signal n), or
 """
 
 
-def checked_key(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+def checked_key(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Callback of the key: refuses one that has no znode name."""
     from zabd.client.recipes.dedup.keys import KEY_BYTES_MAX
 
+    if value is None:
+        return None
     if not 0 < len(value.encode()) <= KEY_BYTES_MAX:
         raise click.BadParameter(f"a key has 1 to {KEY_BYTES_MAX} bytes", ctx, parameter)
     return value
 
 
 @click.command(context_settings={"ignore_unknown_options": True}, epilog=EXIT_HELP)
-@click.argument("key", callback=checked_key)
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("key", required=False, callback=checked_key)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--payload", metavar="FILE", help="What is asked for; compared by digest. - is stdin."
 )
@@ -65,11 +68,27 @@ def checked_key(ctx: click.Context, parameter: click.Parameter, value: str) -> s
 @click.option(
     "--base", default="/dedup", metavar="PATH", callback=checked_path, help="Znode above."
 )
+@click.option("--status", is_flag=True, help="Show who contends for KEY, and what is recorded.")
+@click.option("--forget", is_flag=True, help="Delete what is recorded for KEY: it runs again.")
+@click.option(
+    "--resolve",
+    type=click.Choice(dedup_keys.OUTCOMES),
+    help="Say what became of an attempt of KEY that is in doubt.",
+)
+@click.option(
+    "--value",
+    metavar="JSON",
+    callback=dedup_keys.checked_value,
+    help="With --resolve: the value to record, if not that of a silent command.",
+)
+@click.option("--sweep", is_flag=True, help="Remove what is over from servers without TTL znodes.")
+@click.option("--rate", default=100.0, metavar="N", help="With --sweep: keys in a second.")
+@click.option("--json", "as_json", is_flag=True, help="With --status, --sweep: print JSON.")
 @click.option("--grace", default=GRACE_S, metavar="SECS", help="From SIGTERM to SIGKILL.")
 @connection_options
 def dedup(
     connection: Connection,
-    key: str,
+    key: str | None,
     command: tuple[str, ...],
     payload: str | None,
     payload_hash: str | None,
@@ -77,10 +96,17 @@ def dedup(
     ttl: float,
     on_in_doubt: str,
     base: str,
+    resolve: str | None,
+    value: str | None,
+    rate: float,
     grace: float,
     *,
     no_wait: bool,
     store_failure: bool,
+    status: bool,
+    forget: bool,
+    sweep: bool,
+    as_json: bool,
 ) -> None:
     """Run COMMAND once per KEY across all hosts; write -- in front of it.
 
@@ -95,15 +121,20 @@ def dedup(
 
     When the connection is lost COMMAND and its children are stopped (SIGSTOP); they go on when the
     session is there again. When it is over they are ended (SIGTERM, later SIGKILL) and nothing is
-    recorded. If this program is frozen itself, COMMAND is not: then only the token protects what it
-    writes to.
+    recorded, as when this program is killed. If it is frozen itself, COMMAND is not: then only the
+    token protects what it writes to.
+
+    For an operator, without a COMMAND: --status draws the chain of those who contend for KEY, each
+    of whom watches the one before; --forget, --resolve and --sweep (without KEY) clear up.
     """
+    chosen = [status, forget, resolve is not None, sweep]
+    _require_one_wish(key, command, chosen, sweeps=sweep)
     asked = _payload(payload, payload_hash)
 
-    async def work(client: "Client") -> int:
+    def deduper_of(client: "Client") -> "Dedup":
         from zabd.client.recipes.dedup import Dedup
 
-        deduper = Dedup(
+        return Dedup(
             client,
             base=base,
             result_ttl=ttl,
@@ -111,6 +142,18 @@ def dedup(
             on_in_doubt="fail" if on_in_doubt == "fail" else "rerun",
             acquire_timeout=wait,
         )
+
+    async def work(client: "Client") -> int:
+        deduper = deduper_of(client)
+        if sweep:
+            return await dedup_keys.sweep(deduper, rate, as_json=as_json)
+        assert key is not None, "required above"
+        if status:
+            return await dedup_keys.show(client, deduper, key, as_json=as_json)
+        if forget:
+            return await dedup_keys.forget(deduper, key)
+        if resolve is not None:
+            return await dedup_keys.resolve(deduper, key, resolve, value)
         async with deduper.hold(key, payload=asked) as attempt:
             if attempt.replay is not None:
                 return _replay(key, attempt.replay.value)
@@ -119,12 +162,23 @@ def dedup(
     from zabd.client.recipes.dedup import DedupError, ReplayedFailureError
 
     try:
-        status = connection.run(work)
+        ended = connection.run(work)
     except ReplayedFailureError as error:
-        status = _replay(error.key, _data_of(error.failure))
+        ended = _replay(error.key, _data_of(error.failure))
     except DedupError as error:
         raise CommandError(str(error), _status_of(error)) from error
-    raise SystemExit(status)
+    raise SystemExit(ended)
+
+
+def _require_one_wish(
+    key: str | None, command: tuple[str, ...], chosen: list[bool], *, sweeps: bool
+) -> None:
+    if sum(chosen) + bool(command) != 1:
+        raise click.UsageError(
+            "expected one of: a COMMAND behind --, --status, --forget, --resolve, --sweep"
+        )
+    if (key is None) != sweeps:
+        raise click.UsageError("--sweep takes no KEY" if sweeps else "Missing argument 'KEY'.")
 
 
 async def _execute(
