@@ -158,6 +158,7 @@ def test_a_paused_owner_goes_on_with_its_session(alone: Ensemble) -> None:
     assert script.run("dedup", "k", "--", "false").stdout.endswith(b"done\n")
 
 
+@pytest.mark.slow
 def test_the_statuses_are_those_of_the_manual(script: Script, place: str, tmp_path: Path) -> None:
     """75 try again, 65 another payload, 76 in doubt, 69 no ensemble, 126 and 127 as a shell."""
     base = ("dedup", "--base", place)
@@ -219,6 +220,7 @@ def test_the_chain_of_a_key_is_drawn(script: Script, place: str, tmp_path: Path)
     assert told["result"]["value"] == {"status": 0, "stdout": "in\n"}
 
 
+@pytest.mark.slow
 def test_an_operator_settles_and_forgets(script: Script, place: str) -> None:
     """--resolve records what is known to have happened, --forget lets a key run again."""
     base = ("dedup", "--base", place)
