@@ -23,7 +23,7 @@ from zabd.storage.snapshot_files import SnapshotReader, SnapshotWriter
 from zabd.storage.storage import Storage
 from zabd.zab import effects as fx
 from zabd.zab import events as ev
-from zabd.zab.log import GENESIS, Batch, LogPosition
+from zabd.zab.log import GENESIS, Batch, LogPosition, chain_of, last_zxid, parse_header
 from zabd.zab.messages import Propose, Snap, SnapshotChunk
 from zabd.zab.peer import Peer
 
@@ -114,10 +114,8 @@ class DiskWork:
     # --- the disk --------------------------------------------------------------------------------
 
     def _append(self, effect: fx.Append) -> None:
-        assert self.peer is not None, "an effect has a peer"
-        assert self.seen is not None, "an effect has a peer"
-        self.level.checker.appending(self.seen, effect, self.peer.epoch)
-        self._append_ends[effect.append_id] = self.seen.history.last
+        end = LogPosition(last_zxid(parse_header(effect.record)), chain_of(effect.record))
+        self._append_ends[effect.append_id] = end
         self.storage.append(
             effect.record, effect.committed, lambda: self._persisted(effect.append_id)
         )

@@ -24,6 +24,7 @@ from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.cluster_sim.shape import NOTHING_FIXED, Shape, draw_shape
 from zabd.cluster_sim.strategies import STRATEGIES, apply_strategy, make_schedule
 from zabd.cluster_sim.trace import Trace
+from zabd.cluster_sim.vigil import Vigil
 from zabd.cluster_sim.zab_checks import ZabChecker
 from zabd.model.errors import StorageError
 from zabd.model.ids import MemberId
@@ -93,6 +94,7 @@ class CoreLevel:
         self.observers = tuple(observers)
         self.checker = self.make_checker()
         self.checker.audit = Auditor(self)
+        self.checker.clock_us = lambda: self.schedule.now_us
         self.events = 0
         self.elections = 0
         self.disk_rng = self.schedule.stream("disks")
@@ -147,6 +149,7 @@ class CoreLevel:
         self.schedule.open_window(self.shape.tick_ms)
         self.begin_work()
         self.nemesis.begin()
+        Vigil(self).begin()
         self._run_until(self.shape.faults_ms)
         self._require_progress()
 
@@ -193,13 +196,18 @@ class CoreLevel:
         slice_ms = shape.tick_ms
         while len(self.checker.ledger) <= committed + 2 or not self._all_serving(core):
             if self.schedule.now_ms > begun_ms + bound_ms:
-                raise InvariantError(
-                    "L1", f"members {sorted(core)} have not served within {bound_ms} ms"
-                )
+                raise self._no_progress(core, committed, bound_ms)
             self._run_until(self.schedule.now_ms + slice_ms)
         self.end_work()
         self._require_agreement(core)
         self.require_more(core)
+
+    def _no_progress(self, core: list[MemberId], before: int, bound_ms: int) -> InvariantError:
+        """L1 if nothing is served at all; L6 if only some do not come in step with the others."""
+        behind = [member for member in sorted(core) if not self._all_serving([member])]
+        if len(self.checker.ledger) > before + 2 and len(behind) < len(core):
+            return InvariantError("L6", f"members {behind} do not come in step in {bound_ms} ms")
+        return InvariantError("L1", f"members {sorted(core)} have not served within {bound_ms} ms")
 
     def _draw_core(self, rng: Random) -> list[MemberId]:
         """A quorum that must be able to go on: blank members do not vote once there is a cluster.

@@ -206,9 +206,16 @@ class CoreProcess(DiskWork):
         for effect in effects:
             if self.fuse is not None and self._burn():
                 return
+            self.note_asked(effect)
             self._performers[type(effect)](effect)
             if not self.alive:
                 return
+
+    def note_asked(self, effect: object) -> None:
+        """Tell the checker, in the order of the effects."""
+        assert self.seen is not None, "an effect has a peer"
+        assert self.peer is not None, "an effect has a peer"
+        self.level.checker.asks(self.seen, effect, self.peer.epoch)  # type: ignore[arg-type]
 
     def submit(self, count: int, payload: bytes) -> None:
         """Propose something, if this is still a leader that may."""
@@ -224,6 +231,8 @@ class CoreProcess(DiskWork):
     def name_leader(self, leader: MemberId) -> None:
         """Decide this peer's election, if it is still looking."""
         if self.peer is not None and self.peer.state is PeerState.LOOKING:
+            assert self.seen is not None, "it has a peer"
+            self.seen.named = True
             self.step(ev.Elected(leader))
 
     def _burn(self) -> bool:
@@ -317,6 +326,8 @@ class CoreProcess(DiskWork):
         if end is None:
             return
         end.close()
+        if self.seen is not None:
+            self.level.checker.link_over(self.seen, link)
         if (installation := self.installations.get(link)) is not None:
             installation.give_up()
         self.step(ev.Disconnected(link))
@@ -343,9 +354,15 @@ class CoreProcess(DiskWork):
         def arrive() -> None:
             if (process := target.process) is not None:
                 level.trace.record(target.host.name, f"vote {describe_vote(event)}")
-                process.enter(lambda: process.step(event))
+                process.enter(lambda: process.hear_vote(event))
 
         level.network.datagram(self.member.host, target.host, arrive)
+
+    def hear_vote(self, event: ev.Notified) -> None:
+        """A notification has arrived."""
+        if self.seen is not None:
+            self.level.checker.heard_vote(self.seen, event.notification)
+            self.step(event)
 
     # --- what the peer tells ---------------------------------------------------------------------
 

@@ -39,11 +39,9 @@ SLICE_NODES = 7  # a few znodes at a time, so that writes fall between the slice
 # A client that reads nothing is dropped when this much waits for it.
 UNSENT_BYTES_MAX = 1 << 20
 
-_CONSUMED = (fx.Deliver, fx.Became, fx.Confirmed)
-
 
 class _WatchedPeer(Peer):
-    """A peer whose replica need not tell what it consumes."""
+    """A peer that tells what it asks for in its own order, before its replica makes turns of it."""
 
     __slots__ = ("_watch",)
 
@@ -59,13 +57,12 @@ class _WatchedPeer(Peer):
         self._watch = watch
 
     def step(self, event: ev.Event, now_ms: int) -> list[fx.Effect]:
-        """As a peer's; what is watched is told first."""
+        """As a peer's; what it asks for is told first."""
         if isinstance(event, ev.Confirm):
             self._watch(event)
         effects = super().step(event, now_ms)
         for effect in effects:
-            if isinstance(effect, _CONSUMED):
-                self._watch(effect)
+            self._watch(effect)
         return effects
 
 
@@ -182,7 +179,11 @@ class ReplicaProcess(CoreProcess):
             case fx.Confirmed(token):
                 checker.confirmed(seen, token)
             case _:
-                pass
+                assert self.peer is not None, "it has just stepped"
+                checker.asks(seen, effect, self.peer.epoch)
+
+    def note_asked(self, _effect: object) -> None:
+        """The checker was told when the peer asked for it, which is before the turn's end."""
 
     def _require_state(self) -> None:
         checker, replica = self.level.checker, self.replica

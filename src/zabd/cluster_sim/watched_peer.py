@@ -73,6 +73,12 @@ class Watcher:
                 checker.truncated(who, position, end)
             case ev.SnapshotInstalled(_, position):
                 checker.installed(who, position)
+            case ev.Disconnected(link):
+                checker.link_over(who, link)
+            case ev.Notified(notification):
+                checker.heard_vote(who, notification)
+            case ev.Elected():
+                who.named = True
             case ev.Confirm(token):
                 checker.asked(who, token)
             case ev.Persisted(append_id) if who.leads is not None:
@@ -85,11 +91,11 @@ class Watcher:
         """A member's peer asks for effects."""
         checker = self.checker
         for effect in effects:
+            checker.asks(who, effect, epoch)
             match effect:
                 case fx.Send(link, message):
                     checker.sent(who, link, message)
                 case fx.Append():
-                    checker.appending(who, effect, epoch)
                     self._appends[who, effect.append_id] = who.history.last
                 case fx.Deliver(batches):
                     checker.delivered(who, batches)

@@ -9,10 +9,11 @@ an order or a prefix is one comparison.
 from collections.abc import Sequence
 from typing import Final
 
-from zabd.cluster_sim.durability_checks import DurabilityChecks
 from zabd.cluster_sim.ghosts import Entry, History
+from zabd.cluster_sim.leadership_checks import LeadershipChecks, Rank
+from zabd.cluster_sim.link_checks import Talk
 from zabd.model.ids import Epoch, LinkId, MemberId
-from zabd.model.zxid import Zxid
+from zabd.model.zxid import ZXID_ZERO, Zxid
 from zabd.zab.config import RecoveredState
 from zabd.zab.effects import Append, Became, Phase
 from zabd.zab.log import (
@@ -35,6 +36,7 @@ from zabd.zab.messages import (
     LeaderInfo,
     Message,
     NewLeader,
+    Notification,
     PeerState,
 )
 
@@ -56,12 +58,23 @@ class Incarnation:
         self.offered: dict[LinkId, Epoch] = {}
         self.acked_new_leader: set[LinkId] = set()
         self.confirming: dict[int, int] = {}
+        self.talks: dict[LinkId, Talk] = {}
+        self.over: set[LinkId] = set()  # links that have broken, or were hung up
+        self.heard_us: dict[MemberId, int] = {}  # when it last heard from each of its learners
+        self.votes: list[Notification] = []  # heard since it began to look
+        self.round: int | None = None
+        self.looking = True
+        self.named = False  # chance, and no election, has named its leader
+        self.leading = False
+        self.terms = 0  # how many leaderships it has begun
+        self.rank: Rank = (0, ZXID_ZERO)  # its history when this one began
+        self.initial = GENESIS  # the end of the history that this leadership stands for
 
     def __str__(self) -> str:
         return f"member {self.member} (life {self.number})"
 
 
-class ZabChecker(DurabilityChecks):
+class ZabChecker(LeadershipChecks):
     """Watches every member of one ensemble. Its methods raise InvariantError."""
 
     def __init__(self, voters: Sequence[MemberId]) -> None:
@@ -90,8 +103,10 @@ class ZabChecker(DurabilityChecks):
             return 0
         index = self._index.get(position.chain)
         if index is None:
+            other = self.ledger and position.zxid <= self.ledger[-1].last
             self.fail(
-                "A3", f"{who} {verb} {position.zxid!r} as committed, which was never committed"
+                "Z4" if other else "A3",
+                f"{who} {verb} {position.zxid!r} as committed, which was never committed",
             )
             return len(self.ledger)
         return index + 1
@@ -169,6 +184,8 @@ class ZabChecker(DurabilityChecks):
 
     def delivered(self, who: Incarnation, batches: Sequence[Batch]) -> None:
         """A member applies batches: the same ones, in the same order, as everybody."""
+        if who.leads is not None:
+            self._commits(who, max(batches[-1].last, self.commit_points.get(who.leads, ZXID_ZERO)))
         for batch in batches:
             chain = batch.position.chain
             if who.position < len(self.ledger):
@@ -182,7 +199,12 @@ class ZabChecker(DurabilityChecks):
             self._require_chosen(who, batches[-1].position)
 
     def _out_of_line(self, who: Incarnation, batch: Batch, chain: bytes, entry: Entry) -> None:
-        check = "Z2" if chain in self._index else "Z4"
+        if chain in self._index:
+            check = "Z2"
+        elif batch.first.epoch < self.ledger[-1].last.epoch:
+            check = "Z6"
+        else:
+            check = "Z3"
         self.fail(check, f"{who} delivers {batch.first!r} where others delivered {entry.first!r}")
 
     def _extend(self, who: Incarnation, batch: Batch, chain: bytes) -> None:
@@ -200,6 +222,8 @@ class ZabChecker(DurabilityChecks):
                 "Z7",
                 f"{who} delivers {batch.first!r} after epoch {self._broadcast_epoch} broadcast",
             )
+        if who.leads is None:
+            self._require_committed(who, batch.last)
         self._index[chain] = len(self.ledger)
         self.ledger.append(Entry(batch.first, batch.last, chain))
 
@@ -207,6 +231,7 @@ class ZabChecker(DurabilityChecks):
 
     def became(self, who: Incarnation, news: Became) -> None:
         """A member has changed its state or phase."""
+        self._turns(who, news)
         if news.state is not PeerState.LEADING:
             who.leads = None
             return
@@ -217,10 +242,15 @@ class ZabChecker(DurabilityChecks):
         ):
             self.fail("Z8", f"{who} leads epoch {news.epoch}, as {self.leaders[news.epoch]} did")
         if who.leads != news.epoch:
+            if who.terms:
+                self._require_promised(who, news.epoch)
             self._established(who, news.epoch)
+        if who.terms and news.phase is Phase.BROADCAST:
+            self._require_acknowledged(who, news.epoch)
 
     def _established(self, who: Incarnation, epoch: Epoch) -> None:
         who.leads = epoch
+        who.initial = who.history.last
         self.leaders[epoch] = who
         self._named[who.member, epoch] = who.history.last
         # A leader that is established late, when others have gone on without it, cannot get its
@@ -247,6 +277,7 @@ class ZabChecker(DurabilityChecks):
 
     def received(self, who: Incarnation, link: LinkId, message: Message) -> None:
         """A message reaches a member."""
+        self._hear(who, link, message)
         match message:
             case FollowerInfo():
                 who.infos[link] = message
@@ -327,7 +358,7 @@ class ZabChecker(DurabilityChecks):
 
     def _require_fresh(self, who: Incarnation, link: LinkId, epoch: Epoch) -> None:
         info = who.infos.get(link)
-        if info is not None and info.accepted_epoch > epoch:
+        if info is not None and info.accepted_epoch > epoch and not info.observer:
             self.fail(
                 "Z16", f"{who} offers epoch {epoch} to one who promised {info.accepted_epoch}"
             )
