@@ -1,19 +1,27 @@
 """A deterministic simulator that runs the code of production under any fault."""
 
 from zabd.cluster_sim.core_level import Outcome
+from zabd.cluster_sim.history import Expire, Operation, Refusal
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.linearizability import Verdict, check_by_zxid, check_linearizable
 from zabd.cluster_sim.scenario import MemberControl, Process, ProcessKilledError, Scenario, simulate
 from zabd.cluster_sim.sweep import run_seeds
 from zabd.cluster_sim.virtual_loop import VirtualLoop
 
 __all__ = [
+    "Expire",
     "InvariantError",
     "MemberControl",
     "Outcome",
+    "Operation",
     "Process",
     "ProcessKilledError",
+    "Refusal",
     "Scenario",
+    "Verdict",
     "VirtualLoop",
     "run_seeds",
+    "check_by_zxid",
+    "check_linearizable",
     "simulate",
 ]

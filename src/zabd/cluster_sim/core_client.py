@@ -69,11 +69,12 @@ _WRITES: Final = frozenset(
 class _Asked:
     """One request without an answer."""
 
-    __slots__ = ("floor", "op", "xid")
+    __slots__ = ("called_us", "floor", "op", "xid")
 
-    def __init__(self, xid: int, op: Op, floor: int) -> None:
+    def __init__(self, xid: int, op: Op, called_us: int, floor: int) -> None:
         self.xid = xid
         self.op = op
+        self.called_us = called_us
         self.floor = floor  # the greatest zxid of a write that was complete when this was asked
 
 
@@ -91,6 +92,7 @@ class CoreClient:
         self.session_ended = 0
         self.connected = False
         self._checker: ReplicaChecker = level.checker
+        self._history = level.history
         self._host = level.network.add_host(name)
         self._stack = level.network.open_stack(self._host)
         self._timeout_ms = level.shape.tick_ms * self.rng.choice((2, 4, 10))
@@ -179,6 +181,8 @@ class CoreClient:
         end.close()
         self.connected = False
         self.unknown += len(self._asked)
+        for asked in self._asked:
+            self._history.lost(self.session_id, asked.op, asked.called_us)
         self._asked.clear()
         self._connect_later()
 
@@ -269,7 +273,8 @@ class CoreClient:
         for op in ops:
             xid, frame = self._wire.send(op)
             if not isinstance(op, Ping):
-                self._asked.append(_Asked(xid, op, self._checker.completed_write))
+                now_us = self.level.schedule.now_us
+                self._asked.append(_Asked(xid, op, now_us, self._checker.completed_write))
             frames.append(frame)
         self._send(b"".join(frames))
 
@@ -305,6 +310,7 @@ class CoreClient:
         if response.refused:
             if self.session_id not in self._checker.closed:
                 raise self._fail("S5", "told that its session is over, which nobody closed")
+            self._history.expired(self.session_id, self.level.schedule.now_us)
             self._forget_session()
             self._leave()
             return
@@ -312,6 +318,7 @@ class CoreClient:
             raise self._fail("S5", f"silently given {format_session(response.session_id)}")
         self.connected = True
         self.session_id, self._password = response.session_id, response.password
+        self._history.connected(self.session_id, self.level.schedule.now_us)
         if self._watches:
             paths = {kind: tuple(p for k, p in self._watches if k == kind) for kind in _KINDS}
             self._ask(SetWatches(self._seen_zxid, paths[DATA], paths[EXIST], paths[CHILD]))
@@ -330,6 +337,15 @@ class CoreClient:
         asked = self._asked.popleft()
         assert asked.xid == reply.xid, "C2: the wire has checked the order of the replies"
         self.done += 1
+        self._history.answered(
+            self.session_id,
+            asked.op,
+            asked.called_us,
+            self.level.schedule.now_us,
+            reply.error,
+            reply.result,
+            reply.zxid,
+        )
         if reply.error in {ErrorCode.SESSION_EXPIRED, ErrorCode.SESSION_MOVED}:
             return
         if reply.zxid > self._checker.last_zxid:

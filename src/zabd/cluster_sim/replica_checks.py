@@ -51,6 +51,7 @@ class ReplicaChecker(ZabChecker):
         self._whole: dict[MemberId, set[LogPosition]] = {}
         self._hurt: set[MemberId] = set()  # whose disks were damaged at some time
         self.closed: set[SessionId] = set()
+        self.txns: list[tuple[int, SessionId, txns.Txn]] = []  # all, with their zxids
         self.completed_write = 0  # the greatest zxid of a write that a client was told of
         self._paths: dict[str, list[Version]] = {}
         self._changes: dict[tuple[str, EventType], list[int]] = {}
@@ -68,6 +69,7 @@ class ReplicaChecker(ZabChecker):
                 self._session_closes(session_id, txn[1], zxid)
             self._shadow.take(zxid, txn)
             before = self.tree.digest if txn[0] in _REFUSALS else 0
+            self.txns.append((zxid, session_id, txn))
             applied = self.tree.apply(zxid, time_ms, session_id, txn)
             if txn[0] in _REFUSALS and self.tree.digest != before:
                 self.fail("R5", f"{txn} at {Zxid(zxid)!r} was refused and changes something")

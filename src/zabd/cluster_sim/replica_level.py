@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from zabd.cluster_sim.client_history import ClientHistory
 from zabd.cluster_sim.core_client import CoreClient
 from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.invariants import InvariantError
@@ -52,6 +53,7 @@ class ReplicaLevel(CoreLevel):
         self.wall_clock = WallClock(self.schedule)
         self.restore_rng = self.schedule.stream("restores")
         self._restores_left = RESTORES_MAX
+        self.history = ClientHistory()
         count = self.schedule.stream("clients").choice((1, 2, 4))
         self.clients = [CoreClient(self, f"c{number}") for number in range(1, count + 1)]
 
@@ -91,6 +93,7 @@ class ReplicaLevel(CoreLevel):
             raise unsettled
         self.checker.require_owned()
         self._require_agreement(core)
+        self.history.judge(self.checker.txns)
 
     def _unsettled(self) -> InvariantError | None:
         for client in self.clients:

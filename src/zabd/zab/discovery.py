@@ -139,10 +139,23 @@ class LeaderDiscovery:
         counted = [learner.member for learner in learners.values() if learner.counts]
         if not m.quorum.contains([*counted, *self.own_vote()]):
             return
+        if self._names_the_cluster(learners) and len(counted) + 1 < len(m.config.voters):
+            return
         accepted = [one.accepted_epoch for one in learners.values() if not one.observer]
         self.epoch = max(m.accepted_epoch, *accepted, 0) + 1
         m.trace("epoch", {"epoch": self.epoch, "of": sorted([m.me, *counted])})
         m.persist_epochs(self.epoch, m.current_epoch, m.cluster_id)
+
+    def _names_the_cluster(self, learners: dict[LinkId, Learner]) -> bool:
+        """Whether a new cluster id would be drawn, with no word of the operator that there is none.
+
+        Whoever is not here yet may be the one to whom an earlier attempt has given an id: it would
+        belong to another cluster for ever. So the founding waits for every voter.
+        """
+        m = self._m
+        standings = [m.standing, *(learner.standing for learner in learners.values())]
+        ids = [m.cluster_id, *(learner.cluster_id for learner in learners.values())]
+        return not any(ids) and Standing.FOUNDER not in standings
 
     def begin(self, learners: dict[LinkId, Learner]) -> None:
         """The ensemble may be so small that nobody has to be waited for."""

@@ -1,0 +1,308 @@
+"""Linearizability: is there one order of all calls that explains every answer?
+
+Two checkers that share nothing but the history. `check_linearizable` believes nobody: it searches
+for an order, after Wing and Gong, "Testing and Verifying Concurrent Objects" (JPDC 1993), with the
+memory of states that Lowe added ("Testing for linearizability", 2017). `check_by_zxid` takes the
+order that the zxids claim and examines it, in time that grows with the history only.
+
+Clients pipeline, so what is asked is what Hunt et al. (USENIX ATC 2010, section 2.3) call
+A-linearizability: the calls of one client take effect in the order in which it made them, even when
+several of them were under way at once.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from zabd.cluster_sim.history import FOREVER, Expire, Operation, Refusal, by_client
+from zabd.cluster_sim.tree_spec import Nodes, TreeSpec, apply
+from zabd.model.ops import (
+    CloseSession,
+    Create,
+    Create2,
+    CreateContainer,
+    CreateTtl,
+    Delete,
+    Multi,
+    SetAcl,
+    SetData,
+)
+
+_WRITES: Final = frozenset(
+    (
+        CloseSession,
+        Create,
+        Create2,
+        CreateContainer,
+        CreateTtl,
+        Delete,
+        Expire,
+        Multi,
+        SetAcl,
+        SetData,
+    )
+)
+
+STATES_MAX: Final = 1_000_000
+"""Where a search gives up: some 100 bytes a state in the memory of those that were seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a check; true if the history is linearizable.
+
+    `order` is the order that was found. In a history that has none it is the longest that fits, and
+    `blocked` are the calls of which none can come next. `decided` is False where the search ended
+    at its limit: then nothing is known.
+    """
+
+    linearizable: bool
+    order: tuple[Operation, ...]
+    blocked: tuple[Operation, ...] = ()
+    decided: bool = True
+    states: int = 0
+
+    def __bool__(self) -> bool:
+        return self.linearizable
+
+    def __str__(self) -> str:
+        if self.linearizable:
+            return f"linearizable: {len(self.order)} operations have an order"
+        if not self.decided:
+            return f"undecided after {self.states} states"
+        told = "\n".join(f"  {operation}" for operation in self.order[-5:])
+        none_of = "\n".join(f"  {operation}" for operation in self.blocked)
+        return (
+            f"not linearizable: the longest order that fits has {len(self.order)} operations, "
+            f"it ends\n{told}\nand none of these can come next\n{none_of}"
+        )
+
+
+# --- without believing anybody --------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """How far a search has come: of each client, which call is next, and what the tree holds."""
+
+    positions: tuple[int, ...]
+    nodes: Nodes
+
+    @property
+    def key(self) -> Hashable:
+        return self.positions, frozenset(self.nodes.items())
+
+
+class _Step(NamedTuple):
+    """One call put behind the others, or (`skipped`) found never to have had an effect."""
+
+    place: _Place
+    client: int
+    skipped: bool
+
+
+def check_linearizable(
+    operations: Sequence[Operation],
+    *,
+    spec: TreeSpec | None = None,
+    states_max: int = STATES_MAX,
+) -> Verdict:
+    """Whether some order of `operations` explains all answers and respects real time.
+
+    The operations of a client have to be in the order in which it made them. A call that returned
+    before another one was made comes before it; calls of unknown outcome come at their place or
+    not at all. Zxids are not looked at. Raises ValueError for an op that `spec` does not know.
+    """
+    return _Search(operations, spec or TreeSpec(), states_max).run()
+
+
+class _Search:
+    """Depth first, one path at a time; no place is entered twice."""
+
+    def __init__(self, operations: Sequence[Operation], spec: TreeSpec, states_max: int) -> None:
+        self._calls = by_client(operations)
+        # Of each client and position: when the first call from there on returned that did return.
+        self._returned = [_next_returns(calls) for calls in self._calls]
+        self._spec = spec
+        self._states_max = states_max
+        self._seen: set[Hashable] = set()
+        self._states = 0
+        self._path: list[Operation | None] = []
+        self._longest = -1
+        self._best: tuple[Operation, ...] = ()
+        self._blocked: tuple[Operation, ...] = ()
+
+    def run(self) -> Verdict:
+        """Look for an order."""
+        start = _Place((0,) * len(self._calls), self._spec.initial())
+        if self._complete(start):
+            return Verdict(True, ())
+        branches = [self._enter(start)]
+        while branches:
+            if self._states > self._states_max:
+                return self._verdict(decided=False)
+            step = next(branches[-1], None)
+            if step is None:
+                branches.pop()
+                if self._path:
+                    self._path.pop()
+                continue
+            client = self._calls[step.client]
+            done = client[step.place.positions[step.client] - 1]
+            self._path.append(None if step.skipped else done)
+            if self._complete(step.place):
+                order = tuple(each for each in self._path if each is not None)
+                return Verdict(True, order, states=self._states)
+            branches.append(self._enter(step.place))
+        return self._verdict(decided=True)
+
+    def _verdict(self, *, decided: bool) -> Verdict:
+        return Verdict(False, self._best, self._blocked, decided, self._states)
+
+    def _complete(self, place: _Place) -> bool:
+        return all(
+            returns[position] == FOREVER
+            for returns, position in zip(self._returned, place.positions, strict=True)
+        )
+
+    def _enter(self, place: _Place) -> Iterator[_Step]:
+        """The steps that lead on from here."""
+        self._states += 1
+        candidates = self._candidates(place)
+        self._keep_the_longest(place, candidates)
+        steps = self._certain(place, candidates)
+        if steps is None:
+            steps = [step for each in candidates for step in self._steps(place, each)]
+        if len(steps) > 1:
+            # Only where there is a choice: a place with one way on leads to another that is known.
+            if place.key in self._seen:
+                return iter(())
+            self._seen.add(place.key)
+        return iter(steps)
+
+    def _candidates(self, place: _Place) -> list[int]:
+        """The clients whose next call may come next: nothing left out has returned before it.
+
+        Known outcomes first: most calls of unknown outcome had no effect that anybody saw.
+        """
+        horizon = min(
+            returns[position]
+            for returns, position in zip(self._returned, place.positions, strict=True)
+        )
+        found = [
+            client
+            for client, position in enumerate(place.positions)
+            if position < len(self._calls[client])
+            and self._calls[client][position].called <= horizon
+        ]
+        return sorted(found, key=lambda client: self._next(place, client).returned)
+
+    def _next(self, place: _Place, client: int) -> Operation:
+        return self._calls[client][place.positions[client]]
+
+    def _certain(self, place: _Place, candidates: list[int]) -> list[_Step] | None:
+        """A read or a refusal that fits here need not be tried later as well.
+
+        Wherever it came later, it would change nothing there. (The end of a session may.)
+        """
+        for client in candidates:
+            operation = self._next(place, client)
+            if (
+                operation.known
+                and not _took_effect(operation)
+                and self._spec.changes(place.nodes, operation) == {}
+            ):
+                return [_Step(self._advance(place, client, place.nodes), client, False)]
+        return None
+
+    def _steps(self, place: _Place, client: int) -> Iterator[_Step]:
+        operation = self._next(place, client)
+        changes = self._spec.changes(place.nodes, operation)
+        if changes is not None:
+            nodes = dict(place.nodes)
+            apply(nodes, changes)
+            yield _Step(self._advance(place, client, nodes), client, False)
+        if not operation.known:
+            yield _Step(self._advance(place, client, place.nodes), client, True)
+
+    def _advance(self, place: _Place, client: int, nodes: Nodes) -> _Place:
+        positions = list(place.positions)
+        positions[client] += 1
+        return _Place(tuple(positions), nodes)
+
+    def _keep_the_longest(self, place: _Place, candidates: list[int]) -> None:
+        if len(self._path) > self._longest:
+            self._longest = len(self._path)
+            self._best = tuple(each for each in self._path if each is not None)
+            self._blocked = tuple(self._next(place, client) for client in candidates)
+
+
+def _next_returns(calls: Sequence[Operation]) -> list[int]:
+    returns = [FOREVER]
+    for operation in reversed(calls):
+        returns.append(operation.returned if operation.known else returns[-1])
+    returns.reverse()
+    return returns
+
+
+# --- with the zxid as witness ---------------------------------------------------------------------
+
+
+def check_by_zxid(operations: Sequence[Operation], *, spec: TreeSpec | None = None) -> Verdict:
+    """Whether the order of the zxids explains all answers and respects real time.
+
+    Every operation that had an effect needs its zxid, also one whose outcome its client has not
+    learnt (the servers' log knows it); one of unknown outcome without a zxid had none. A read has
+    the zxid at which it was answered, and comes after the write of that zxid.
+    """
+    claimed = [operation for operation in operations if operation.known or operation.zxid]
+    for check in (_client_order, _real_time):
+        blocked = check(claimed)
+        if blocked:
+            return Verdict(False, (), blocked, states=len(claimed))
+    return _replay(claimed, spec or TreeSpec())
+
+
+def _client_order(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    last: dict[str, Operation] = {}
+    for operation in operations:
+        before = last.get(operation.client)
+        if before is not None and operation.zxid < before.zxid:
+            return before, operation
+        last[operation.client] = operation
+    return ()
+
+
+def _real_time(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Nothing that was called after a return may have a lower zxid."""
+    returns = sorted((each for each in operations if each.known), key=attrgetter("returned"))
+    highest: Operation | None = None
+    done = 0
+    for operation in sorted(operations, key=attrgetter("called")):
+        while done < len(returns) and returns[done].returned < operation.called:
+            if highest is None or returns[done].zxid > highest.zxid:
+                highest = returns[done]
+            done += 1
+        if highest is not None and operation.zxid < highest.zxid:
+            return highest, operation
+    return ()
+
+
+def _replay(operations: Sequence[Operation], spec: TreeSpec) -> Verdict:
+    nodes = spec.initial()
+    # A write comes before the reads at its zxid; sorting keeps the order of a client's own reads.
+    order = sorted(operations, key=lambda each: (each.zxid, not _took_effect(each)))
+    last = 0
+    for index, operation in enumerate(order):
+        changes = spec.changes(nodes, operation)
+        wrote = _took_effect(operation)
+        if changes is None or (wrote and operation.zxid == last):
+            return Verdict(False, tuple(order[:index]), (operation,), states=index)
+        if wrote:
+            last = operation.zxid
+            apply(nodes, changes)
+    return Verdict(True, tuple(order), states=len(order))
+
+
+def _took_effect(operation: Operation) -> bool:
+    return type(operation.op) in _WRITES and not isinstance(operation.result, Refusal)
