@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zabd.cluster_sim import Expire, Operation, Refusal, check_linearizable
 from zabd.cluster_sim.history import FOREVER
-from zabd.cluster_sim.linearizability import check_by_zxid
+from zabd.cluster_sim.linearizability import check_by_zxid, split
 from zabd.cluster_sim.tree_spec import TreeSpec, apply
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import ErrorCode
@@ -219,6 +219,42 @@ def test_the_end_of_a_session_may_come_later_than_it_could() -> None:
         call(BOB, (10, 11), GetData("/e"), Refusal(ErrorCode.NO_NODE)),
     ]
     assert check_linearizable(history)
+
+
+def test_a_history_is_split_by_subtrees() -> None:
+    """What a multi says about two of them is said to each, but for a refusal."""
+    both = Multi((SetData("/x", b"m"), SetData("/y/z", b"m")))
+    done = MultiResult((StatResult(stat(1)), StatResult(stat(4))))
+    refused = MultiResult((ErrorResult(0), ErrorResult(ErrorCode.NO_NODE)))
+    end = Operation("the end of alice", Expire(ALICE), 0)
+    history = [
+        CREATED,
+        call(BOB, (2, 3), both, done),
+        call(BOB, (4, 5), both, refused),
+        call(BOB, (6, 7), GetData("/"), read(b"", 0)),
+        end,
+    ]
+    parts = split(history)
+    assert parts["x"] == [
+        CREATED,
+        call(BOB, (2, 3), Multi((SetData("/x", b"m"),)), MultiResult((StatResult(stat(1)),))),
+        end,
+    ]
+    assert [each.op for each in parts["y"]] == [Multi((SetData("/y/z", b"m"),)), Expire(ALICE)]
+
+
+def test_what_was_lost_with_one_connection_took_effect_as_a_prefix() -> None:
+    """If the second call had an effect, the first one had it before; with two connections not."""
+
+    def history(*links: int) -> list[Operation]:
+        lost = [
+            Operation("alice", op, 2, session_id=ALICE, link=link)
+            for op, link in zip((SetData("/x", b"1"), SetData("/x", b"2")), links, strict=True)
+        ]
+        return [CREATED, *lost, get_x(BOB, (4, 5), b"2", 1)]
+
+    assert not check_linearizable(history(1, 1))
+    assert check_linearizable(history(1, 2))
 
 
 def test_a_search_that_is_cut_short_says_so() -> None:

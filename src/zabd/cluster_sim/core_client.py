@@ -128,6 +128,7 @@ class CoreClient:
         """Be gone without a word: the session has to expire."""
         self.alive = False
         self.connected = False
+        self._forget_asked()
         self._stack.kill()
 
     def _connect(self) -> None:
@@ -181,10 +182,13 @@ class CoreClient:
         end.close()
         self.connected = False
         self.unknown += len(self._asked)
+        self._forget_asked()
+        self._connect_later()
+
+    def _forget_asked(self) -> None:
         for asked in self._asked:
             self._history.lost(self.session_id, asked.op, asked.called_us)
         self._asked.clear()
-        self._connect_later()
 
     # --- time ------------------------------------------------------------------------------------
 

@@ -39,7 +39,9 @@ class Operation:
     its session and opened another one is another client.
 
     `zxid` is the witness that the service gave: `check_by_zxid` examines it, `check_linearizable`
-    never looks at it. 0 says that there is none.
+    never looks at it. 0 says that there is none. `link` numbers the connections of a client, where
+    that is known: of the calls that were lost with one connection, those that took effect are the
+    first ones, since it delivered a prefix.
     """
 
     client: str
@@ -49,6 +51,7 @@ class Operation:
     result: object = None
     session_id: SessionId = 0
     zxid: int = 0
+    link: int | None = None
 
     @property
     def known(self) -> bool:

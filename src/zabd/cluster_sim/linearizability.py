@@ -11,7 +11,7 @@ several of them were under way at once.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -25,9 +25,11 @@ from zabd.model.ops import (
     CreateTtl,
     Delete,
     Multi,
+    Op,
     SetAcl,
     SetData,
 )
+from zabd.model.results import ErrorResult, MultiResult
 
 _WRITES: Final = frozenset(
     (
@@ -175,9 +177,9 @@ class _Search:
             steps = [step for each in candidates for step in self._steps(place, each)]
         if len(steps) > 1:
             # Only where there is a choice: a place with one way on leads to another that is known.
-            if place.key in self._seen:
+            if (key := place.key) in self._seen:
                 return iter(())
-            self._seen.add(place.key)
+            self._seen.add(key)
         return iter(steps)
 
     def _candidates(self, place: _Place) -> list[int]:
@@ -217,17 +219,29 @@ class _Search:
 
     def _steps(self, place: _Place, client: int) -> Iterator[_Step]:
         operation = self._next(place, client)
+        left = len(self._calls[client]) - place.positions[client]
         changes = self._spec.changes(place.nodes, operation)
-        if changes is not None:
+        # One of unknown outcome that would change nothing matters only to the calls behind it.
+        if changes or (changes is not None and (operation.known or left > 1)):
             nodes = dict(place.nodes)
             apply(nodes, changes)
             yield _Step(self._advance(place, client, nodes), client, False)
-        if not operation.known:
-            yield _Step(self._advance(place, client, place.nodes), client, True)
+        if not operation.known and (lost := self._lost_with(place, client)) < left:
+            yield _Step(self._advance(place, client, place.nodes, lost), client, True)
 
-    def _advance(self, place: _Place, client: int, nodes: Nodes) -> _Place:
+    def _lost_with(self, place: _Place, client: int) -> int:
+        """How many calls had no effect if the next one had none: the rest of its connection."""
+        calls, position = self._calls[client], place.positions[client]
+        link = calls[position].link
+        end = position + 1
+        while link is not None and end < len(calls) and calls[end].link == link:
+            assert not calls[end].known, "answers come in order, so what is lost comes last"
+            end += 1
+        return end - position
+
+    def _advance(self, place: _Place, client: int, nodes: Nodes, calls: int = 1) -> _Place:
         positions = list(place.positions)
-        positions[client] += 1
+        positions[client] += calls
         return _Place(tuple(positions), nodes)
 
     def _keep_the_longest(self, place: _Place, candidates: list[int]) -> None:
@@ -243,6 +257,49 @@ def _next_returns(calls: Sequence[Operation]) -> list[int]:
         returns.append(operation.returned if operation.known else returns[-1])
     returns.reverse()
     return returns
+
+
+def split(operations: Sequence[Operation]) -> dict[str, list[Operation]]:
+    """One history for each subtree below the root, which only a multi ties to the others.
+
+    Each of them is linearizable if the whole is, and has far fewer orders to try. What they do not
+    tell is the order between subtrees. Ops on the root itself are in none of them.
+    """
+    subtrees = {_subtree(path) for each in operations for path in _paths(each.op)} - {""}
+    found: dict[str, list[Operation]] = {}
+    for subtree in sorted(subtrees):
+        shown = (_shown(operation, subtree) for operation in operations)
+        found[subtree] = [operation for operation in shown if operation is not None]
+    return found
+
+
+def _subtree(path: str) -> str:
+    return path.split("/", 2)[1]
+
+
+def _paths(op: Op | Expire) -> list[str]:
+    if isinstance(op, Multi):
+        return [path for part in op.ops for path in _paths(part)]
+    path = getattr(op, "path", None)
+    return [] if path is None else [path]
+
+
+def _shown(operation: Operation, subtree: str) -> Operation | None:
+    """What of an operation concerns this subtree."""
+    op = operation.op
+    if isinstance(op, Expire | CloseSession):
+        return operation
+    if not isinstance(op, Multi):
+        return operation if {_subtree(path) for path in _paths(op)} == {subtree} else None
+    mine = [index for index, part in enumerate(op.ops) if _subtree(_paths(part)[0]) == subtree]
+    told = operation.result
+    if not mine or (operation.known and not isinstance(told, MultiResult)):
+        return None
+    if isinstance(told, MultiResult):
+        if any(isinstance(part, ErrorResult) for part in told.results):
+            return None  # nothing was done, and the reason may lie elsewhere
+        told = MultiResult(tuple(told.results[index] for index in mine))
+    return replace(operation, op=Multi(tuple(op.ops[index] for index in mine)), result=told)
 
 
 # --- with the zxid as witness ---------------------------------------------------------------------
