@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from zabd.cli.commands.sim import sim
+from zabd.zab.quorum import MajorityQuorum
 
 pytestmark = pytest.mark.sim
 
@@ -127,3 +128,35 @@ def test_a_campaign_goes_on_and_sums_up(tmp_path: Path) -> None:
     assert (tmp_path / "zab.jsonl").read_text().splitlines()[:2] == done
     assert run(*arguments).exit_code == 0
     assert (tmp_path / "summary.md").read_text() == summary
+
+
+def test_a_search_says_whether_it_was_complete() -> None:
+    """Exit code 0 if it was, 75 if not: then nothing is known of the rest."""
+    small = ("search", "--txns", "1", "--crashes", "0", "--epochs", "1")
+    result = run(*small)
+    assert result.exit_code == 0
+    assert "every check holds in every schedule within 3 members, 1 txns" in result.output
+    cut = run(*small, "--states", "20", "--json")
+    assert cut.exit_code == 75
+    told = json.loads(cut.output)
+    assert not told["complete"]
+    assert told["violation"] is None
+    assert told["frontier"] > 0
+
+
+def test_a_search_tells_the_schedule_that_breaks_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sentences, and exit code 1."""
+    monkeypatch.setattr(MajorityQuorum, "acked", lambda _self, values: max(values.values()))
+    result = run("search", "--txns", "1", "--crashes", "0", "--epochs", "1")
+    assert result.exit_code == 1
+    lines = result.output.splitlines()
+    assert lines[0] == "  1. a client gives leader 1 a transaction"
+    assert "Z15 Quorums" in lines[-2]
+    assert "broken, by a schedule that has no shorter one" in lines[-1]
+
+
+def test_a_mistake_outside_of_peers_is_not_searched_for() -> None:
+    """It could not be found, and that would look like innocence."""
+    result = run("search", "--mutant", "watch-after-reply")
+    assert result.exit_code == 2
+    assert "not a mistake of peers" in result.output

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from zabd.cluster_sim.disk_image import DiskImage
-from zabd.cluster_sim.ghosts import DurableLog, History, Majority
+from zabd.cluster_sim.ghosts import Durable, DurableLog, History, Majority
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.model.errors import StorageError
 from zabd.model.ids import Epoch, MemberId
@@ -44,11 +44,11 @@ class DurabilityChecks:
         self.quorum = Majority(voters)
         self.off: frozenset[str] = frozenset()
         """Checks that are switched off, to see what fires behind them (`Mutant.without`)."""
-        self.durable: dict[MemberId, DurableLog] = {}
+        self.durable: dict[MemberId, Durable] = {}
         self.damaged: dict[MemberId, None] = {}
         """Members whose disks were damaged, until they find nothing missing or are repaired."""
         self.audit: Audit | None = None
-        self._lost: list[DurableLog] = []
+        self._lost: list[Durable] = []
         self._vouched: dict[MemberId, LogPosition] = {}
         self._promised: dict[MemberId, tuple[Epoch, Epoch]] = {}
         self._named: dict[tuple[MemberId, Epoch], LogPosition] = {}

@@ -5,7 +5,7 @@ or a prefix is one comparison.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from zabd.cluster_sim.disk_image import DiskImage, Inode
 from zabd.model.ids import MemberId
@@ -93,6 +93,35 @@ class History:
         if position.zxid <= self.base.zxid:
             return True  # the base is committed, and what is committed is compared elsewhere
         return self._ends.get(position.zxid) == position.chain
+
+
+class Durable(Protocol):
+    """What a checker asks of a member's disk."""
+
+    @property
+    def member(self) -> MemberId:
+        """Whose it is."""
+
+    def fresh(self) -> "Durable":
+        """One for the same devices that knows nothing yet."""
+
+    def holds(self, position: LogPosition) -> bool:
+        """Whether the record that ends there, and every one before it, is durable."""
+
+    def unreachable(self, position: LogPosition) -> str | None:
+        """A file with records up to there whose name a crash could lose, if there is one."""
+
+    def truncate(self, zxid: Zxid) -> None:
+        """The member cut its log: what comes after is not there any more."""
+
+    def restart_at(self, position: LogPosition) -> None:
+        """The member's state is now a snapshot that ends there."""
+
+    def adopt(self, found: RecoveredState) -> None:
+        """A restart found this; recovery hands out nothing that is not durable."""
+
+    def epochs(self) -> Epochs:
+        """The promises on the device."""
 
 
 class DurableLog:

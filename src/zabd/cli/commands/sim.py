@@ -11,6 +11,7 @@ from zabd.cli.commands.sim_determinism import determinism
 from zabd.cli.commands.sim_files import FILE, keep, replay, shrink
 from zabd.cli.commands.sim_play import play
 from zabd.cli.commands.sim_run import run
+from zabd.cli.commands.sim_search import search
 
 
 @click.group()
@@ -48,6 +49,7 @@ def bug(*, name: str, seeds: int, start: int, save: Path | None, html: Path | No
 sim.add_command(run)
 sim.add_command(campaign)
 sim.add_command(determinism)
+sim.add_command(search)
 sim.add_command(bugs)
 sim.add_command(replay)
 sim.add_command(shrink)
