@@ -13,7 +13,7 @@ from zabd.model.ids import MemberId
 from zabd.storage.config import StorageConfig
 from zabd.storage.disk import DiskFault, DiskOp, DiskResult
 from zabd.storage.procedures import DiskError, Procedure
-from zabd.storage.recovery import recover
+from zabd.storage.recovery import RecoverySink, recover
 from zabd.zab.config import RecoveredState
 from zabd.zab.log import Batch, LogPosition
 
@@ -76,21 +76,27 @@ class Auditor:
         """The same, after a power cut that keeps what chance keeps."""
         return self._load(member, Survival.draw(self._rng))
 
-    def _load(self, member: MemberId, survival: Survival) -> RecoveredState | StorageError:
+    def into(self, sink: RecoverySink, member: MemberId) -> RecoveredState | StorageError:
+        """The same, after a power cut that leaves only what is durable; the tree is in `sink`."""
+        return self._load(member, NOTHING_SURVIVES, sink)
+
+    def _load(
+        self, member: MemberId, survival: Survival, sink: RecoverySink | None = None
+    ) -> RecoveredState | StorageError:
         self.done += 1
         images = self._level.members[member].images
         copies = [image.copy() for image in images]
         for copy in copies:
             copy.lose_power(self._rng, survival)
-        return load(copies, self._level.storage_config(member), member)
+        return load(copies, self._level.storage_config(member), member, sink or _Nowhere())
 
 
 def load(
-    images: list[DiskImage], config: StorageConfig, member: MemberId
+    images: list[DiskImage], config: StorageConfig, member: MemberId, sink: RecoverySink
 ) -> RecoveredState | StorageError:
     """What recovery makes of these devices (the last one has the log), which it may change."""
     disks = [_CopiedDisk(image) for image in images]
-    start = recover(disks[0], disks[-1], config, _Nowhere(), member, None, lambda *_: None)
+    start = recover(disks[0], disks[-1], config, sink, member, None, lambda *_: None)
     try:
         return recovered_state(carry_out(start).recovered)
     except StorageError as error:

@@ -376,6 +376,8 @@ class CoreClient:
             )
         self._written_zxid = reply.zxid
         self._checker.completed_write = max(self._checker.completed_write, reply.zxid)
+        if reply.error == ErrorCode.NODE_EXISTS and self._is_sequential(asked.op):
+            raise self._fail("R7", f"{asked.op} was refused: its number is given already")
         if isinstance(reply.result, CreateResult) and isinstance(asked.op, Create):
             path = reply.result.path
             if path != asked.op.path:
@@ -384,6 +386,10 @@ class CoreClient:
             self._require_state(path, reply.zxid, asked.op.data)
         elif isinstance(asked.op, SetData) and not reply.error:
             self._require_state(asked.op.path, reply.zxid, asked.op.data)
+
+    @staticmethod
+    def _is_sequential(op: Op) -> bool:
+        return isinstance(op, Create) and op.path.endswith("-")
 
     def _require_state(self, path: str, zxid: int, data: bytes | None) -> None:
         version = self._checker.at(path, zxid)

@@ -181,6 +181,8 @@ class CoreLevel:
         """Mend everything, start a quorum (and whoever chance adds), and demand a commit."""
         self.nemesis.stop()
         self._faulty = False
+        for member_id in self.checker.rotten:
+            self.members[member_id].crash(power=False)  # it is repaired when it starts again
         rng = self.schedule.stream("core")
         core = self._draw_core(rng)
         core += [member for member in self.members if member not in core and rng.getrandbits(1)]
@@ -338,6 +340,14 @@ class CoreLevel:
         self.trace.record(member.host.name, f"damaged: {done or 'nothing'}")
         return bool(done)
 
+    def rot_disk(self, member: CoreMember, rng: Random) -> bool:
+        """The same while the member runs; what it reads again it must not believe unseen."""
+        if member.id in self.checker.damaged or not self._can_spare(member):
+            return False
+        done = member.rot_disks(rng)
+        self.trace.record(member.host.name, f"rots: {done or 'nothing'}")
+        return bool(done)
+
     def _can_spare(self, member: CoreMember) -> bool:
         """Whether a quorum of the others belongs to the cluster, and has all that it had."""
         others = [self.members[m] for m in self.voters if self.members[m] is not member]
@@ -349,7 +359,8 @@ class CoreLevel:
 
     def storage_failed(self, member: CoreMember, error: StorageError) -> None:
         """The storage has given up (S9): the process ends, as the server's does."""
-        if member.process is None or not member.process.disturbed:
+        excused = member.process is not None and member.process.disturbed
+        if not excused and member.id not in self.checker.rotten:
             raise InvariantError("X6", f"member {member.id}: {error}")
         self.trace.record(member.host.name, f"storage failed: {error}")
         self.crash(member, power=False)

@@ -4,7 +4,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from zabd.cluster_sim.core_process import CoreProcess
-from zabd.cluster_sim.damage import damage
+from zabd.cluster_sim.damage import ROT, damage
 from zabd.cluster_sim.disk_image import DiskImage
 from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.schedule import US_PER_MS
@@ -80,6 +80,13 @@ class CoreMember:
         done = damage(self.image, self.log_image, rng)
         if done:
             self.level.checker.disks_damaged(self.id)
+        return done
+
+    def rot_disks(self, rng: Random) -> str:
+        """Hurt what lies on them while the member runs; what was done, or ""."""
+        done = damage(self.image, self.log_image, rng, kinds=ROT)
+        if done:
+            self.level.checker.disks_rot(self.id)
         return done
 
     @property

@@ -4,6 +4,7 @@ A member can only notice what something else on its disk tells of. What nothing 
 alone here: the group that was written last, after a kill (ADR 5), and a note of earlier damage.
 """
 
+from collections.abc import Sequence
 from random import Random
 from typing import Final
 
@@ -19,9 +20,14 @@ from zabd.storage.record import (
 from zabd.storage.snapshots import snapshot_zxid
 
 KINDS: Final = ("flip", "flip", "zeros", "stale", "cut", "gone")
+ROT: Final = ("flip", "zeros", "stale")
+"""What happens to a file that is in use: its descriptor keeps it there, in its size. Small files
+are only ever read at a start."""
 
 
-def damage(image: DiskImage, log_image: DiskImage, rng: Random) -> str:
+def damage(
+    image: DiskImage, log_image: DiskImage, rng: Random, kinds: Sequence[str] = KINDS
+) -> str:
     """Hurt one file of a machine that is down; what was done, or "" if there was nothing to hurt.
 
     The images may be one and the same.
@@ -30,7 +36,7 @@ def damage(image: DiskImage, log_image: DiskImage, rng: Random) -> str:
     others = [
         name
         for name in sorted(image.names)
-        if snapshot_zxid(name) is not None or name in (EPOCHS, IDENTITY)
+        if snapshot_zxid(name) is not None or (kinds is not ROT and name in (EPOCHS, IDENTITY))
     ]
     file = rng.choice([*logs, *others]) if logs or others else ""
     if not file:
@@ -40,7 +46,7 @@ def damage(image: DiskImage, log_image: DiskImage, rng: Random) -> str:
     size_bytes = _vouched_bytes(device.content(file)) if last else len(device.content(file))
     if size_bytes <= SEGMENT_HEADER_BYTES and last:
         return ""
-    kind = rng.choice(("flip", "zeros", "stale") if last else KINDS)
+    kind = rng.choice(ROT if last else kinds)
     return f"{file}: {_hurt(device, file, kind, size_bytes, rng)}"
 
 

@@ -15,6 +15,7 @@ from zabd.model.errors import StorageError
 from zabd.model.ids import Epoch, MemberId
 from zabd.model.zxid import Zxid
 from zabd.storage.epochs import Epochs
+from zabd.storage.recovery import RecoverySink
 from zabd.zab.config import RecoveredState
 from zabd.zab.log import GENESIS, LogPosition
 from zabd.zab.messages import Notification, PeerState
@@ -28,6 +29,9 @@ class Audit(Protocol):
 
     def __call__(self, member: MemberId) -> RecoveredState | StorageError:
         """What a restart would load if the power failed now and nothing unsynced survived."""
+
+    def into(self, sink: RecoverySink, member: MemberId) -> RecoveredState | StorageError:
+        """As the call; the tree that a restart would make is in `sink`."""
 
     def after_some_crash(self, member: MemberId) -> RecoveredState | StorageError:
         """The same, but that chance decides what survives."""
@@ -47,6 +51,8 @@ class DurabilityChecks:
         self.durable: dict[MemberId, Durable] = {}
         self.damaged: dict[MemberId, None] = {}
         """Members whose disks were damaged, until they find nothing missing or are repaired."""
+        self.rotten: dict[MemberId, None] = {}
+        """Those that run on a disk which was damaged under them: they cannot be repaired before."""
         self.audit: Audit | None = None
         self._lost: list[Durable] = []
         self._vouched: dict[MemberId, LogPosition] = {}
@@ -77,6 +83,11 @@ class DurabilityChecks:
         """Something on this member's disks is not as it was written: it has all, or says so."""
         self.damaged[member] = None
 
+    def disks_rot(self, member: MemberId) -> None:
+        """The same, while the member runs: what it reads of it again, it has to notice."""
+        self.disks_damaged(member)
+        self.rotten[member] = None
+
     def disk_failed(self, member: MemberId) -> None:
         """This life of a member has been told that a write or a sync failed (D7)."""
         self._failed[member] = None
@@ -92,6 +103,7 @@ class DurabilityChecks:
     def _starts(self, who: "Incarnation", found: RecoveredState) -> None:
         """A member has recovered this: is everything it ever vouched for still there?"""
         self._failed.pop(who.member, None)
+        self.rotten.pop(who.member, None)
         if found.damaged:
             self._require_damage(who)
         else:

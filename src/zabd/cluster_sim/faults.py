@@ -52,6 +52,7 @@ class Nemesis:
             "sync error": self._sync_error,
             "lost disk": self._lose_disk,
             "damaged disk": self._damage_disk,
+            "rot": self._rot,
             "abdicate": self._abdicate,
             "named leader": self._name_a_leader,
             "snapshot": self._snapshot,
@@ -308,9 +309,14 @@ class Nemesis:
         ):
             return False
         disk = self.rng.choice(victim.process.disks)
+        left = self.rng.choice((1, 1 << 30))  # once, after which it lies, or for ever
 
         def fail(op: DiskOp) -> Hurt | None:
-            return Hurt(errno.EIO) if isinstance(op, Sync) else None
+            nonlocal left
+            if not isinstance(op, Sync) or not left:
+                return None
+            left -= 1
+            return Hurt(errno.EIO)
 
         disk.injector = fail
         return True
@@ -322,3 +328,7 @@ class Nemesis:
     def _damage_disk(self) -> bool:
         victim = self._victim()
         return victim is not None and self.level.damage_disk(victim, self.rng)
+
+    def _rot(self) -> bool:
+        victim = self._victim()
+        return victim is not None and self.level.rot_disk(victim, self.rng)

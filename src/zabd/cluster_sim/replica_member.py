@@ -14,14 +14,13 @@ from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.replica_checks import ReplicaChecker
-from zabd.cluster_sim.restored_trees import decode, restore
+from zabd.cluster_sim.restored_trees import decode
 from zabd.model.errors import DamagedError, StorageError
 from zabd.model.ids import ConnectionId, MemberId
 from zabd.replica import Replica, ReplicaConfig
 from zabd.replica import effects as out
 from zabd.replica.events import Drained, SnapshotTaken
 from zabd.replica.rebuild import TreeBuilder
-from zabd.storage.config import StorageConfig
 from zabd.storage.snapshots import snapshot_zxid
 from zabd.zab import effects as fx
 from zabd.zab import events as ev
@@ -319,11 +318,11 @@ class ReplicaProcess(CoreProcess):
             return
         level.trace.record(member.host.name, "is restored beside it")
         builder = _WatchedBuilder(level.checker, member.id)
-        config = StorageConfig(segment_bytes=level.shape.segment_bytes, space_floor_bytes=0)
-        try:
-            restore(builder, member.id, member.images, config)
-        except StorageError as error:
-            raise InvariantError("D11", f"a copy of {self} does not start: {error}") from error
+        assert level.checker.audit is not None, "a level sees to that"
+        found = level.checker.audit.into(builder, member.id)
+        if isinstance(found, StorageError) or found.damaged:
+            level.checker.fail("D11", f"a copy of {self} does not start: {found}")
+            return
         self._compare(self, builder.tree)
         if level.checker.unhurt(member.id):
             self._decode_snapshots()
@@ -338,7 +337,8 @@ class ReplicaProcess(CoreProcess):
             try:
                 decode(builder, file, image.content(file))
             except DamagedError as error:
-                raise InvariantError("R2", f"{file} of {self}: {error}") from error
+                self.level.checker.fail("R2", f"{file} of {self}: {error}")
+                continue
             self._compare(f"{file} of {self}", builder.tree)
 
     def _compare(self, who: object, tree: ZnodeTree) -> None:

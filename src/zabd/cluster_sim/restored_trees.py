@@ -1,88 +1,21 @@
 """Trees made again from what disks hold, to be compared with the one that has always been there.
 
-`restore` runs the recovery that is shipped on a copy of a member's devices, as a start after a
-power cut at this moment would; `reborn` sends a tree through a snapshot; `difference` looks at
-every field of two trees, not only at those that the digest knows of.
+`decode` reads a snapshot's file as a start does, `reborn` sends a tree through a snapshot, and
+`difference` looks at every field of two trees, not only at those that the digest knows of.
 """
 
-from collections.abc import Sequence
-from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from zabd.cluster_sim.disk_image import NOTHING_SURVIVES, DiskImage
-from zabd.model.ids import MemberId
 from zabd.replica.rebuild import TreeBuilder
-from zabd.storage.config import StorageConfig
-from zabd.storage.disk import Disk, DiskFault, DiskOp, DiskResult
-from zabd.storage.procedures import DiskError, Procedure
-from zabd.storage.recovery import Recovered, recover
 from zabd.storage.snapshots import SnapshotDecoder
 from zabd.znode_tree.loader import TreeLoader
 from zabd.znode_tree.tree import ZnodeTree
 from zabd.znode_tree.znode import Znode
 
-T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 _SLICE_NODES = 5
-
-
-class _CopyOfADisk:
-    """A `Disk` that does at once what it is asked for: nobody else is there."""
-
-    def __init__(self, image: DiskImage) -> None:
-        self.image = image
-
-    def perform(self, ops: Sequence[DiskOp]) -> list[DiskResult]:
-        """The results; DiskError for the first operation that fails."""
-        results: list[DiskResult] = []
-        for op in ops:
-            try:
-                results.append(self.image.perform(op))
-            except OSError as error:
-                reason = error.strerror or str(error)
-                raise DiskError(DiskFault(op, error.errno or 0, reason)) from error
-        return results
-
-
-def restore(
-    builder: TreeBuilder,
-    member: MemberId,
-    images: Sequence[DiskImage],
-    config: StorageConfig,
-) -> Recovered:
-    """What a start finds if power fails now and nothing survives that was not synced.
-
-    The tree is in the builder afterwards. Raises what recovery raises.
-    """
-    copies = [image.copy() for image in images]
-    for copy in copies:
-        copy.lose_power(Random(0), NOTHING_SURVIVES)  # with that, chance decides nothing
-    disks: list[Any] = [_CopyOfADisk(copy) for copy in copies]
-    procedure = recover(
-        disks[0], disks[-1], config, builder, member, None, lambda _event, _fields: None
-    )
-    return _carry_through(procedure).recovered
-
-
-def _carry_through(procedure: Procedure[T]) -> T:
-    try:
-        disk, ops = next(procedure)
-        while True:
-            disk, ops = _advance(procedure, disk, ops)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-
-
-def _advance(
-    procedure: Procedure[T], disk: Disk, ops: Sequence[DiskOp]
-) -> tuple[Disk, Sequence[DiskOp]]:
-    assert isinstance(disk, _CopyOfADisk), "the procedure has no other disks"
-    try:
-        results = disk.perform(ops)
-    except DiskError as error:
-        return procedure.throw(error)
-    return procedure.send(results)
 
 
 def decode(builder: TreeBuilder, file: str, content: bytes) -> None:
@@ -101,7 +34,22 @@ def reborn(tree: ZnodeTree) -> ZnodeTree:
     walk, loader = tree.begin_snapshot(), TreeLoader()
     while (chunk := walk.next_slice(_SLICE_NODES)) is not None:
         loader.feed(chunk)
-    return loader.finish()
+    twin = loader.finish()
+    _turn_round(twin.nodes)
+    _turn_round(twin.sessions)
+    for paths in twin.ephemerals.values():
+        _turn_round(paths)
+    for node in twin.nodes.values():
+        if node.children:
+            _turn_round(node.children)
+    return twin
+
+
+def _turn_round(book: dict[K, V]) -> None:
+    """Nothing may depend on the order in which a dict was filled."""
+    items = [*book.items()]
+    book.clear()
+    book.update(reversed(items))
 
 
 def difference(one: ZnodeTree, other: ZnodeTree) -> str:

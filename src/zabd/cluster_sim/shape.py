@@ -16,7 +16,7 @@ from zabd.cluster_sim.network import DatagramFaults
 
 T = TypeVar("T")
 
-_KIND_CHANCE: Final = 0.4  # of each kind to be on: 8 of 20 on average
+_KIND_CHANCE: Final = 0.4  # of each kind to be on: 8 of 21 on average
 
 FAULT_KINDS: Final = (
     "kill",  # a process dies; its machine keeps the page cache
@@ -37,6 +37,7 @@ FAULT_KINDS: Final = (
     "sync error",
     "lost disk",  # a member's disk is replaced by an empty one, never one too many
     "damaged disk",  # a file rots, is cut or vanishes on a member's disk, never one too many
+    "rot",  # the same to a file of a member that runs
     "abdicate",
     "named leader",  # the election says what chance says
     "snapshot",

@@ -127,7 +127,7 @@ class WholeLevel(CoreLevel):
 
     def server_failed(self, process: WholeProcess, error: Exception) -> None:
         """A server has ended by itself: it may, if its disk was made to fail."""
-        if not process.disturbed:
+        if not process.disturbed and process.member.id not in self.checker.rotten:
             self.report(InvariantError("X6", f"{process}: {error}"))
         self.trace.record(process.member.host.name, f"server failed: {error}")
         if process.member.process is process:  # type: ignore[comparison-overlap]

@@ -300,7 +300,8 @@ class ZabChecker(LeadershipChecks):
                 self._acknowledged(who, link, zxid)
             case AckNewLeader(epoch):
                 self._acknowledged_new_leader(who, link, epoch)
-                self.damaged.pop(who.member, None)
+                if who.member not in self.rotten:
+                    self.damaged.pop(who.member, None)
             case AckEpoch(_, position):
                 self._require_reported(who, position)
                 self._promise(who, who.offered.get(link, 0), 0)

@@ -20,6 +20,7 @@ from zabd.cluster_sim.mutants.impossible import IMPOSSIBLE
 from zabd.cluster_sim.mutants.mutant import Impossible, Mutant
 from zabd.cluster_sim.mutants.recipes import RECIPES
 from zabd.cluster_sim.mutants.sessions import SESSIONS
+from zabd.cluster_sim.mutants.snapshots import SNAPSHOTS
 
 __all__ = ["GROUPS", "IMPOSSIBLE", "MUTANTS", "Impossible", "Mutant"]
 
@@ -29,6 +30,7 @@ GROUPS: Final[Mapping[str, tuple[Mutant, ...]]] = MappingProxyType(
         "durability_late": DURABILITY_LATE,
         "elections": ELECTIONS,
         "data": DATA,
+        "snapshots": SNAPSHOTS,
         "disks": DISKS,
         "sessions": SESSIONS,
         "recipes": RECIPES,
