@@ -93,10 +93,21 @@ class LearnerDiscovery:
 class LeaderDiscovery:
     """The leader's side: choose the epoch, then collect promises until a quorum has made them."""
 
-    __slots__ = ("_history", "_m", "_promised", "complete", "epoch", "founding", "over", "ready")
+    __slots__ = (
+        "_heard_id",
+        "_history",
+        "_m",
+        "_promised",
+        "complete",
+        "epoch",
+        "founding",
+        "over",
+        "ready",
+    )
 
-    def __init__(self, member: Member, *, founding: bool) -> None:
+    def __init__(self, member: Member, *, founding: bool, cluster_id: bytes | None) -> None:
         self._m = member
+        self._heard_id = cluster_id  # what a voter has said of it in the election
         self._history = (member.current_epoch, member.tail.last.zxid)
         self.founding = founding
         self.epoch: Epoch | None = None
@@ -154,7 +165,7 @@ class LeaderDiscovery:
         """
         m = self._m
         standings = [m.standing, *(learner.standing for learner in learners.values())]
-        ids = [m.cluster_id, *(learner.cluster_id for learner in learners.values())]
+        ids = [m.cluster_id, self._heard_id, *(learner.cluster_id for learner in learners.values())]
         return not any(ids) and Standing.FOUNDER not in standings
 
     def begin(self, learners: dict[LinkId, Learner]) -> None:
