@@ -61,6 +61,7 @@ class Outcome:
     shape: str = ""
     strategy: str = STRATEGIES[0]
     cpu_s: float = field(default=0.0, compare=False)
+    coverage: dict[str, dict[str, int]] | None = field(default=None, compare=False)
 
 
 class CoreLevel:

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Final, NoReturn, TypeAlias
 
 from zabd.cluster_sim.core_level import CoreLevel, Outcome
+from zabd.cluster_sim.coverage import gathering
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.mutants import MUTANTS
 from zabd.cluster_sim.replica_level import ReplicaLevel
@@ -62,6 +63,7 @@ def run_seed(
     mutant: str | None = None,
     *,
     strategy: str = STRATEGIES[0],
+    coverage: bool = False,
 ) -> Outcome:
     """One run, with a mistake of `mutants.MUTANTS` planted if one is named.
 
@@ -70,10 +72,16 @@ def run_seed(
     """
     with _TURN:
         begun_s = time.thread_time()
-        with MUTANTS[mutant].planted() if mutant is not None else nullcontext():
+        with ExitStack() as stack:
+            if mutant is not None:
+                stack.enter_context(MUTANTS[mutant].planted())
+            gathered = stack.enter_context(gathering()) if coverage else None
             run = make_level(seed, level, mutant, strategy=strategy)
             outcome = run.run()
         run.forget()
+        if gathered is not None:
+            gathered.counts["faults"].update(outcome.faults)
+            outcome.coverage = gathered.as_object()
         outcome.cpu_s = time.thread_time() - begun_s
     return outcome
 
@@ -84,6 +92,7 @@ def attempt_seed(
     mutant: str | None = None,
     *,
     strategy: str = STRATEGIES[0],
+    coverage: bool = False,
 ) -> Outcome:
     """One run, whatever becomes of it: for sweeps that must not end because one seed does.
 
@@ -93,7 +102,7 @@ def attempt_seed(
     broken = partial(_broken, seed, level, strategy)
     try:
         with _bounded():
-            return run_seed(seed, level, mutant, strategy=strategy)
+            return run_seed(seed, level, mutant, strategy=strategy, coverage=coverage)
     except EndlessRunError:
         return broken("L5", f"no end within {RUN_CPU_S_MAX:.0f} s of CPU")
     except Exception as error:  # noqa: BLE001 - it is told, as a failure of this seed
@@ -113,12 +122,14 @@ def run_seeds(
     mutant: str | None = None,
     *,
     strategy: str = STRATEGIES[0],
+    coverage: bool = False,
     executor: Executor | None = None,
     workers: int = 1,
 ) -> Iterator[Outcome]:
     """The outcomes of all seeds, as they come, in any order.
 
     `level`: zab, core or whole. `mutant` and `strategy`: names of the reference of the simulator.
+    With `coverage`, each outcome says what its run has been through.
     With one worker everything happens here. Any Executor may be passed in place of the processes
     that are started otherwise, one of a cluster for instance; `workers` then says how many runs it
     carries out at a time. Within one process runs take turns, so that more threads gain nothing.
@@ -126,7 +137,7 @@ def run_seeds(
     A run that fails is an outcome with a `failure`, also if the simulator itself raises or the
     process dies that it ran in; nothing that happens to one seed ends the others.
     """
-    run = partial(attempt_seed, level=level, mutant=mutant, strategy=strategy)
+    run = partial(attempt_seed, level=level, mutant=mutant, strategy=strategy, coverage=coverage)
     if executor is not None:
         yield from _spread(seeds, run, executor, workers)
     elif workers <= 1:

@@ -16,6 +16,7 @@ from zabd.cli.output import ExitStatus, say
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.core_level import Outcome
+    from zabd.cluster_sim.coverage import Coverage
     from zabd.cluster_sim.journal import Journal
 
 # Bare peers on real storages; members without sockets, and clients; servers and client programs.
@@ -51,6 +52,9 @@ Exit status:
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per seed, then the totals.")
 @click.option("--junit", type=FILE, help="Write the results to FILE as JUnit XML.")
+@click.option(
+    "--coverage", is_flag=True, help="Say what was reached of the protocol, and what not."
+)
 @click.option("--save", type=FILE, help="Write the first failing seed, or the only one, to FILE.")
 @click.option("--html", type=FILE, help="Draw the first failing seed, or the only one, to FILE.")
 def run(
@@ -64,6 +68,7 @@ def run(
     resume: Path | None,
     as_json: bool,
     junit: Path | None,
+    coverage: bool,
     save: Path | None,
     html: Path | None,
 ) -> None:
@@ -75,17 +80,20 @@ def run(
         raise click.BadParameter(
             f"{mutant} is not one of {', '.join(MUTANTS)}", param_hint="mutant"
         )
+    if coverage and resume is not None:
+        raise click.UsageError("--coverage is of one session; a journal does not keep it")
     what = {"level": level, "strategy": strategy, "mutant": mutant}
     first = _first_seed(start, resume)
     with ExitStack() as stack:
         journal = stack.enter_context(_open_journal(resume, {**what, "start": first}))
-        report = stack.enter_context(_Report(journal, seeds, as_json=as_json))
+        report = stack.enter_context(_Report(journal, seeds, as_json=as_json, coverage=coverage))
         left = list(journal.left(range(first, first + seeds)))
         outcomes = run_seeds(
             left,
             level,
             mutant,
             strategy=strategy,
+            coverage=coverage,
             workers=max(1, min(len(left), workers or os.cpu_count() or 1)),
         )
         try:
@@ -137,7 +145,10 @@ def _say_how_to_go_on(resume: Path | None, done: int, seeds: int) -> None:
 class _Report:
     """Shows how a sweep goes, and says at its end what it came to, in all its sessions."""
 
-    def __init__(self, journal: "Journal", seeds: int, *, as_json: bool) -> None:
+    def __init__(self, journal: "Journal", seeds: int, *, as_json: bool, coverage: bool) -> None:
+        from zabd.cluster_sim.coverage import Coverage
+
+        self._coverage = Coverage() if coverage else None
         self._journal = journal
         self._as_json = as_json
         self._begun = time.monotonic()
@@ -166,6 +177,8 @@ class _Report:
         from zabd.cluster_sim.totals import outcome_as_object
 
         self._journal.add(outcome)
+        if self._coverage is not None and outcome.coverage is not None:
+            self._coverage.add(outcome.coverage)
         if self._as_json:
             click.echo(json.dumps(outcome_as_object(outcome)))
         failed = f", {len(self._journal.failed)} failed" if self._journal.failed else ""
@@ -180,7 +193,7 @@ class _Report:
         totals = self._journal.totals
         self._bar.__exit__(None, None, None)
         if self._as_json:
-            click.echo(json.dumps({"totals": totals.as_object()}))
+            click.echo(json.dumps({"totals": totals.as_object(), **self._coverage_as_object()}))
             return
         for line in _failures(self._journal):
             click.echo(line)
@@ -192,6 +205,23 @@ class _Report:
             f"{totals.faults.total():,} faults, {totals.virtual_ms / 1000:,.0f} s of virtual time; "
             f"{totals.cpu_s:,.1f} s of CPU, {took_s:.1f} s now"
         )
+        if self._coverage is not None:
+            _show_coverage(self._coverage)
+
+    def _coverage_as_object(self) -> dict[str, Any]:
+        coverage = self._coverage
+        if coverage is None:
+            return {}
+        return {"coverage": coverage.as_object(), "never_reached": coverage.missing()}
+
+
+def _show_coverage(coverage: "Coverage") -> None:
+    for kind, counted in coverage.as_object().items():
+        click.echo(f"\n{kind}")
+        for name, count in counted.items():
+            click.echo(f"  {name:<60} {count:>12,}")
+    for kind, names in coverage.missing().items():
+        click.echo(f"\n{kind} never reached: {', '.join(names) or 'none'}")
 
 
 def _failures(journal: "Journal") -> Iterator[str]:
