@@ -3,9 +3,18 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.client.dedup_world import (
+    KEY,
+    PARENT,
+    begins,
+    cost,
+    die_in_the_middle,
+    locks,
+    nodes,
+    returns,
+)
 from tests.client.fast_loop import FastLoop, run, wait_until
 from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
 
@@ -21,84 +30,24 @@ from zabd.client.recipes.dedup import (
     FencedError,
     InDoubtError,
     KeyState,
-    LockRevokedError,
     MissingOutcomeError,
     NotExecuted,
     PayloadMismatchError,
     PermanentError,
     Previous,
     ReplayedFailureError,
-    ResultTooLargeError,
     SessionLostError,
     TooManyContendersError,
 )
 from zabd.client.recipes.dedup.keys import znode_name
 from zabd.model.errors import SessionExpiredError
 from zabd.model.ops import (
-    READ_OPCODES,
     Create,
-    Create2,
-    CreateTtl,
     Delete,
     Multi,
-    Op,
     OpCode,
     SetData,
 )
-
-KEY = "req-42"
-PARENT = f"/dedup/{KEY}"
-
-READS = READ_OPCODES | {OpCode.SYNC}
-
-Work = Callable[[Attempt], Awaitable[object]]
-
-
-def returns(value: object, *, after: float = 0.0, runs: list[int] | None = None) -> Work:
-    """A function that counts its runs and returns a value after a while."""
-
-    async def work(ctx: Attempt) -> object:
-        if runs is not None:
-            runs.append(ctx.fencing_token)
-        await asyncio.sleep(after)
-        return value
-
-    return work
-
-
-def nodes(ensemble: ScriptedEnsemble) -> list[str]:
-    """The children of the key's znode, as the leader has them."""
-    node = ensemble.leader.nodes.get(PARENT)
-    return sorted(node.children) if node else []
-
-
-def locks(ensemble: ScriptedEnsemble) -> list[str]:
-    """The lock znodes among them."""
-    return [name for name in nodes(ensemble) if name.startswith("lock-")]
-
-
-def commits(op: Op) -> bool:
-    """Whether a request is a multi that records an outcome."""
-    return isinstance(op, Multi) and any(
-        isinstance(part, Create | CreateTtl) and part.path.endswith("/result") for part in op.ops
-    )
-
-
-def begins(op: Op) -> bool:
-    """Whether a request writes a journal."""
-    return isinstance(op, Multi) and any(
-        isinstance(part, Create | CreateTtl | SetData) and part.path.endswith("/started")
-        for part in op.ops
-    )
-
-
-def cost(ensemble: ScriptedEnsemble, since: int) -> tuple[int, int]:
-    """Reads and writes that arrived since then."""
-    ops = [op for _, _, op in ensemble.requests[since:]]
-    reads = [op for op in ops if getattr(op, "opcode", OpCode.PING) in READS]
-    writes = [op for op in ops if isinstance(op, Create | Create2 | Delete | SetData | Multi)]
-    return len(reads), len(writes)
-
 
 # The main path.
 
@@ -288,28 +237,6 @@ def test_on_conflict_fail_answers_at_once_and_leaves_no_znode() -> None:
     run(main)
 
 
-def test_a_deadline_leaves_no_znode_behind() -> None:
-    """F6: also while suspended, to within 100 ms."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
-            work = asyncio.ensure_future(Dedup(one).run(KEY, returns(1, after=8)))
-            await asyncio.sleep(1)
-            start = loop.time()
-            waiting = asyncio.ensure_future(Dedup(two).run(KEY, returns(2), acquire_timeout=3))
-            await asyncio.sleep(1)
-            ensemble.shut(ensemble.servers[0])
-            with pytest.raises(AcquireTimeoutError):
-                await waiting
-            assert loop.time() - start == pytest.approx(3, abs=0.1)
-            ensemble.open(ensemble.servers[0])
-            await wait_until(lambda: len(locks(ensemble)) == 1)
-            assert (await work).value == 1
-
-    run(main)
-
-
 def test_local_callers_share_one_place_in_the_queue() -> None:
     """5.0: the search after a lost create relies on one lock znode for a session and key."""
 
@@ -372,32 +299,6 @@ def test_more_contenders_than_allowed_are_turned_away() -> None:
 
 
 @pytest.mark.parametrize("action", [LOSE_REPLY, LOSE_REQUEST])
-@pytest.mark.parametrize("parent_exists", [False, True])
-def test_a_lost_create_makes_one_lock_and_one_run(action: str, *, parent_exists: bool) -> None:
-    """F1, F2, F4: the znode of a lost create is adopted, behind a sync, or made once."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop, 3)
-        async with connect(ensemble.hosts) as zk:
-            await zk.ensure_path(PARENT if parent_exists else "/dedup")
-            for server in ensemble.servers[1:]:
-                server.lagging = True
-            ensemble.once(Create2 if parent_exists else Multi, action)
-            seen: list[list[str]] = []
-
-            async def work(ctx: Attempt) -> int:
-                seen.append(locks(ensemble))
-                return 1
-
-            outcome = await Dedup(zk).run(KEY, work)
-            assert (outcome.value, outcome.replayed) == (1, False)
-            assert [len(names) for names in seen] == [1]
-            assert nodes(ensemble) == ["result"]
-
-    run(main)
-
-
-@pytest.mark.parametrize("action", [LOSE_REPLY, LOSE_REQUEST])
 def test_a_lost_begin_is_settled_by_the_attempts_id(action: str) -> None:
     """6.3: begun once, whatever the network did."""
 
@@ -409,86 +310,6 @@ def test_a_lost_begin_is_settled_by_the_attempts_id(action: str) -> None:
             runs: list[int] = []
             outcome = await Dedup(zk).run(KEY, returns(1, runs=runs))
             assert (outcome.attempt, len(runs)) == (1, 1)
-
-    run(main)
-
-
-@pytest.mark.parametrize("action", [LOSE_REPLY, LOSE_REQUEST])
-def test_a_lost_commit_is_one_result_and_a_success(action: str) -> None:
-    """F13: the caller hears of success, and nobody runs it again."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop, 3)
-        async with connect(ensemble.hosts) as zk:
-            ensemble.once(commits, action)
-            outcome = await Dedup(zk).run(KEY, returns(1))
-            assert (outcome.value, outcome.replayed) == (1, False)
-            assert nodes(ensemble) == ["result"]
-
-    run(main)
-
-
-@pytest.mark.parametrize(("action", "committed"), [(LOSE_REPLY, True), (LOSE_REQUEST, False)])
-def test_a_commit_lost_with_its_session_is_decided_by_the_record(
-    action: str, *, committed: bool
-) -> None:
-    """F14: the commit may have landed before the session ended; only the record knows."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        async with connect(ensemble.hosts) as zk:
-            ensemble.once(commits, action)
-            ensemble.on_fault = lambda: ensemble.expire(zk.session_id)
-            call = Dedup(zk).run(KEY, returns(1))
-            if committed:
-                assert (await call).value == 1
-            else:
-                with pytest.raises(SessionLostError) as caught:
-                    await call
-                assert caught.value.committed is False
-                assert nodes(ensemble) == ["started"]
-
-    run(main)
-
-
-def test_cancelling_during_a_lost_create_leaves_no_znode() -> None:
-    """F5: the next local caller proceeds once the rest is cleared away."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        async with connect(ensemble.hosts) as zk:
-            await zk.ensure_path("/dedup")
-            ensemble.once(Multi, LOSE_REPLY)
-            ensemble.on_fault = lambda: ensemble.shut(ensemble.servers[0])
-            call = asyncio.ensure_future(Dedup(zk).run(KEY, returns(1)))
-            await wait_until(lambda: nodes(ensemble))
-            call.cancel()
-            await asyncio.sleep(0.1)
-            assert call.cancelled()
-            assert nodes(ensemble) == ["lock-0000000000", "started"]
-            following = asyncio.ensure_future(Dedup(zk).run(KEY, returns(2)))
-            await asyncio.sleep(0.1)
-            ensemble.open(ensemble.servers[0])
-            outcome = await following
-            assert (outcome.value, outcome.attempt) == (2, 1)
-            assert nodes(ensemble) == ["result"]
-
-    run(main)
-
-
-def test_a_lost_release_is_repeated() -> None:
-    """F7: a lock znode that stays would block the key for a session's life."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
-            work = asyncio.ensure_future(Dedup(one).run(KEY, returns(1, after=3)))
-            await asyncio.sleep(1)
-            ensemble.once(Delete, LOSE_REQUEST)
-            with pytest.raises(AlreadyInProgressError):
-                await Dedup(two, on_conflict="fail").run(KEY, returns(2))
-            await wait_until(lambda: len(locks(ensemble)) == 1, 2)
-            await work
 
     run(main)
 
@@ -555,48 +376,6 @@ def test_a_lost_session_cancels_the_function_and_writes_nothing() -> None:
     run(main)
 
 
-def test_without_network_the_function_is_cancelled_by_the_lease() -> None:
-    """F10: a partitioned holder stops before the ensemble gives the key to another."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        zk = connect(ensemble.hosts, timeout=12.0)
-        await zk.start()
-        call = asyncio.ensure_future(Dedup(zk).run(KEY, returns(1, after=100)))
-        await asyncio.sleep(1)
-        loop.black_hole = True
-        with pytest.raises(SessionLostError):
-            await call
-        assert not ensemble.expired
-        await zk.close(timeout=0)
-
-    run(main)
-
-
-def test_a_stopped_holder_takes_no_further_step_when_it_wakes() -> None:
-    """F9: the waiter was promoted meanwhile; the old holder's next step is a cancellation."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        async with connect(ensemble.hosts, timeout=12.0) as zk:
-            steps: list[int] = []
-
-            async def work(ctx: Attempt) -> None:
-                while True:
-                    steps.append(1)
-                    await asyncio.sleep(1)
-
-            call = asyncio.ensure_future(Dedup(zk).run(KEY, work))
-            await asyncio.sleep(2.5)
-            before = len(steps)
-            loop.sleep_machine(15)  # nothing runs meanwhile, then a step is due at once
-            with pytest.raises(SessionLostError):
-                await call
-            assert len(steps) == before
-
-    run(main)
-
-
 def test_a_zombies_commit_is_refused_by_the_ensemble() -> None:
     """P2: even a holder that notices nothing cannot record, its session is over."""
 
@@ -611,30 +390,6 @@ def test_a_zombies_commit_is_refused_by_the_ensemble() -> None:
                     with pytest.raises(FencedError):
                         await ctx.complete("first")
             assert (await Dedup(one).run(KEY, returns(0))).value == "second"
-
-    run(main)
-
-
-def test_a_waiter_is_told_when_its_own_session_ends() -> None:
-    """F8: with no network as well."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        one, two = connect(ensemble.hosts), connect(ensemble.hosts)
-        await one.start()
-        await two.start()
-        work = asyncio.ensure_future(Dedup(one).run(KEY, returns(1, after=100)))
-        await asyncio.sleep(1)
-        waiting = asyncio.ensure_future(Dedup(two).run(KEY, returns(2)))
-        await asyncio.sleep(1)
-        start = loop.time()
-        loop.black_hole = True
-        for call in (work, waiting):
-            with pytest.raises(SessionLostError):
-                await call
-        assert loop.time() - start < 12
-        await one.close(timeout=0)
-        await two.close(timeout=0)
 
     run(main)
 
@@ -655,70 +410,7 @@ def test_retry_on_lost_starts_again_with_a_new_session() -> None:
     run(main)
 
 
-def test_somebody_deletes_the_holders_lock() -> None:
-    """F19: with `watch_own` the holder hears of it at once, else when it reconnects or commits."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
-            call = asyncio.ensure_future(Dedup(one).run(KEY, returns(1, after=9), watch_own=True))
-            await asyncio.sleep(1)
-            await two.delete(f"{PARENT}/lock-0000000000")
-            start = loop.time()
-            with pytest.raises(LockRevokedError):
-                await call
-            assert loop.time() - start < 0.1
-
-            call = asyncio.ensure_future(Dedup(one).run("other", returns(1, after=9)))
-            await asyncio.sleep(1)
-            await two.delete("/dedup/other/lock-0000000000")
-            ensemble.cut()
-            with pytest.raises(LockRevokedError):
-                await call
-
-    run(main)
-
-
 # In doubt.
-
-
-async def die_in_the_middle(ensemble: ScriptedEnsemble) -> int:
-    """Leave an attempt in doubt behind, as a killed process does; return its token."""
-    token = 0
-
-    async def work(ctx: Attempt) -> None:
-        nonlocal token
-        token = ctx.fencing_token
-        await asyncio.sleep(100)
-
-    async with connect(ensemble.hosts) as zk:
-        call = asyncio.ensure_future(Dedup(zk).run(KEY, work, payload=b"x"))
-        await asyncio.sleep(1)
-        ensemble.expire(zk.session_id)
-        with pytest.raises(SessionLostError):
-            await call
-    return token
-
-
-def test_the_next_owner_is_told_of_an_attempt_in_doubt() -> None:
-    """F12 and P6: number, token, host and start time of who may have done it."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        token = await die_in_the_middle(ensemble)
-        async with connect(ensemble.hosts) as zk:
-
-            async def work(ctx: Attempt) -> int:
-                assert ctx.previous is not None
-                assert (ctx.previous.attempt, ctx.previous.fencing_token) == (1, token)
-                assert ctx.previous.owner["pid"]
-                assert ctx.fencing_token > token
-                return ctx.attempt
-
-            outcome = await Dedup(zk).run(KEY, work, payload=b"x")
-            assert (outcome.value, outcome.attempt) == (2, 2)
-
-    run(main)
 
 
 def test_on_in_doubt_fail_leaves_the_question_open() -> None:
@@ -948,23 +640,6 @@ def test_the_decorator_takes_key_and_payload_from_the_arguments() -> None:
 # Records, keys, logs.
 
 
-def test_a_value_too_large_is_left_out_but_suppression_is_kept() -> None:
-    """F24: the caller hears of it after the commit."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        async with connect(ensemble.hosts) as zk:
-            with pytest.raises(ResultTooLargeError):
-                await Dedup(zk).run(KEY, returns("x" * 100_000))
-            outcome = await Dedup(zk).run(KEY, returns(1))
-            assert (outcome.value, outcome.replayed, outcome.record.omitted) == (None, True, True)
-            with pytest.raises(TypeError):
-                await Dedup(zk).run("b", returns(object()))
-            assert (await Dedup(zk).run("b", returns(1))).replayed
-
-    run(main)
-
-
 def test_an_old_record_counts_as_expired_by_the_ensembles_own_stamps() -> None:
     """Section 11: no client's clock decides, and what cannot be told yet is kept."""
 
@@ -1083,21 +758,6 @@ def test_every_transition_of_a_lock_znode_is_logged(caplog: pytest.LogCaptureFix
     assert "committed" in records
 
 
-def test_a_chroot_is_not_seen_by_the_user_of_the_recipe() -> None:
-    """F22: paths in errors and logs are the user's."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        async with connect(f"{ensemble.hosts}/app") as zk:
-            await zk.ensure_path("/")
-            async with Dedup(zk).hold(KEY) as ctx:
-                assert ctx.znode_path == f"{PARENT}/lock-0000000000"
-                await ctx.complete()
-            assert f"/app{PARENT}/result" in ensemble.leader.nodes
-
-    run(main)
-
-
 def test_records_keep_fields_of_a_later_version_of_the_recipe() -> None:
     """Section 3.1: unknown fields are ignored when read and kept when rewritten."""
 
@@ -1113,28 +773,6 @@ def test_records_keep_fields_of_a_later_version_of_the_recipe() -> None:
             status = await Dedup(zk).status(KEY)
             assert status.started is not None
             assert json.loads(status.started.encode())["new"] == 1
-
-    run(main)
-
-
-def test_a_hand_written_client_on_the_same_key_is_excluded_and_excludes() -> None:
-    """F26: the runbook's raw calls and the recipe see each other's lock znodes."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        async with connect(ensemble.hosts) as raw, connect(ensemble.hosts) as zk:
-            mine = await raw.create(
-                f"{PARENT}/lock-", b"hash", ephemeral=True, sequential=True, make_parents=True
-            )
-            call = asyncio.ensure_future(Dedup(zk).run(KEY, returns(1, after=2)))
-            await asyncio.sleep(1)
-            assert not call.done()
-            await raw.delete(mine)
-            again = await raw.create(f"{PARENT}/lock-", b"", ephemeral=True, sequential=True)
-            await asyncio.sleep(1)
-            assert min(await raw.get_children(PARENT)) != again.rpartition("/")[2]
-            await call
-            assert min(await raw.get_children(PARENT)) == again.rpartition("/")[2]
 
     run(main)
 

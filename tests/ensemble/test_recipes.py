@@ -22,7 +22,6 @@ from zabd.cli.words import ask
 from zabd.client import Client, EventStream, SessionState, StateChange, connect
 from zabd.client.recipes import Dedup, Lock
 from zabd.client.recipes.dedup import Attempt, DedupError, KeyState
-from zabd.model.stat import Stat
 
 pytestmark = pytest.mark.ensemble
 
@@ -74,46 +73,6 @@ def test_kazoos_lock_and_ours_exclude_each_other(shared: Ensemble) -> None:
     assert entered == {"kazoo": 20, "zabd": 20}
 
 
-async def settled(zk: Client, parent: str) -> Stat:
-    """The stat of a key's znode once the last lock znode is gone: callers do not wait for that."""
-    woken = asyncio.Event()
-    while True:
-        await zk.sync(parent)
-        names, stat = await zk.get_children_with_stat(parent, watch=lambda _: woken.set())
-        if names == ["result"]:
-            return stat
-        await woken.wait()
-        woken.clear()
-
-
-def test_fifty_clients_and_one_key_are_one_execution(shared: Ensemble) -> None:
-    """And afterwards fifty replays, without a write."""
-
-    async def main() -> None:
-        runs = 0
-
-        async def charge(ctx: Attempt) -> int:
-            nonlocal runs
-            runs += 1
-            await asyncio.sleep(0.2)
-            return ctx.fencing_token
-
-        async with clients(shared.hosts, 50) as fleet:
-            calls = (Dedup(zk).run("fifty", charge, payload=b"x") for zk in fleet)
-            outcomes = await asyncio.gather(*calls)
-            assert runs == 1
-            assert len({outcome.value for outcome in outcomes}) == 1
-            assert sum(outcome.replayed for outcome in outcomes) == 49
-
-            before = await settled(fleet[0], "/dedup/fifty")
-            calls = (Dedup(zk).run("fifty", charge, payload=b"x") for zk in fleet)
-            assert all(outcome.replayed for outcome in await asyncio.gather(*calls))
-            # A lock znode would have counted in cversion twice, coming and going.
-            assert await settled(fleet[0], "/dedup/fifty") == before
-
-    asyncio.run(main())
-
-
 def test_one_release_costs_the_same_with_three_waiters_and_with_thirty(shared: Ensemble) -> None:
     """Section 16.2 of the recipe: the server's own count of packets is the judge."""
 
@@ -147,7 +106,7 @@ def test_one_release_costs_the_same_with_three_waiters_and_with_thirty(shared: E
 
 
 @pytest.mark.timeout(180)
-def test_keys_have_one_outcome_though_leaders_die_in_the_middle(ensemble: Ensemble) -> None:
+def test_row_f20_keys_have_one_outcome_though_leaders_die_in_the_middle(ensemble: Ensemble) -> None:
     """F20: a begin or commit that a leader change swallowed is settled, never repeated blindly."""
 
     async def main() -> None:
