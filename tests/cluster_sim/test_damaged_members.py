@@ -19,6 +19,7 @@ from zabd.cluster_sim.disks import Hurt
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.shape import Shape
 from zabd.model.ids import MemberId
+from zabd.storage.config import OnDamage, StorageConfig
 from zabd.storage.disk import Create, DiskOp, Read, Rename, Sync, SyncDir, WriteAt
 from zabd.storage.epochs import EPOCHS, Epochs, decode_epochs, encode_epochs
 from zabd.storage.record import MarkKind, encode_mark, segment_number
@@ -115,6 +116,45 @@ def comes_back(world: World, member: CoreMember, expected: Standing) -> None:
     assert world.standing(member) is expected
     world.must_go_on()
     world.settle()
+
+
+def all_down() -> World:
+    """An ensemble with a history, all of whose members have been killed."""
+    world = World()
+    world.run_until(lambda: world.serves(*world.voters) and world.commits() > 80)
+    world.end_work()
+    world.run_for(1_000)  # all three have all of it
+    for member in world.members.values():
+        member.crash(power=True)
+    return world
+
+
+def start_all(world: World) -> None:
+    """Start every member."""
+    for member in world.members.values():
+        member.start()
+
+
+def hurt_record(member: CoreMember, number: int) -> None:
+    """Flip a bit in the content of one record of the second segment, the same on all members."""
+    file = logs(member.image)[1]
+    flip(member.image, file, records(member.image, file)[number] + HEADER_SIZE)
+
+
+def give_up(world: World, member: CoreMember) -> None:
+    """Start it as an operator does who says that what is left is all there was."""
+    repairing = world.storage_config
+
+    def giving_up(number: MemberId) -> StorageConfig:
+        config = repairing(number)
+        return replace(config, on_damage=OnDamage.GIVE_UP) if number == member.id else config
+
+    member.crash(power=False)
+    world.checker.disks_lost(member.id, member.image, member.image)  # it vouches for less now
+    world.storage_config = giving_up  # type: ignore[method-assign]
+    member.start()
+    world._idle = False
+    world.begin_work()
 
 
 # --- where things lie -----------------------------------------------------------------------------
@@ -458,6 +498,76 @@ def test_f30_f31_two_damaged_members_wait_with_the_third_and_lose_nothing() -> N
     assert all(peer is not None and peer.hopeless == (1, 2) for peer in peers)
     for member in [*world.members.values()][:2]:
         assert held[member.id] <= {member.image.content(name) for name in member.image.names}
+
+
+def test_f30_what_the_whole_one_of_three_has_is_not_lost_when_an_operator_gives_one_up() -> None:
+    """Two are damaged in different records; one of them goes on with what it has left.
+
+    The whole one has the longer history and leads; it gives both what they lack. Without the word
+    of an operator nothing happens: repair record by record is not there (ADR 9).
+    """
+    world = all_down()
+    members = [*world.members.values()]
+    whole = max(members, key=lambda member: end_of_log(member.image))
+    for member in members:
+        if member is not whole:
+            world.checker.disks_damaged(member.id)
+            hurt_record(member, 1 + member.id)
+    start_all(world)
+    world.run_for(3_000)
+    assert not any(world.serves(member.id) for member in members)
+
+    given_up = next(member for member in members if member is not whole)
+    give_up(world, given_up)
+
+    world.run_until(lambda: world.serves(whole.id))
+    world.settle()
+
+
+def test_f31_all_are_damaged_in_one_record_and_all_wait_for_an_operator() -> None:
+    """The record is nowhere any more: nobody goes on by itself, and nothing more is destroyed."""
+    world = all_down()
+    members = [*world.members.values()]
+    for member in members:
+        world.checker.disks_damaged(member.id)
+        hurt_record(member, 3)
+    held = {m.id: {bytes(m.image.content(f)) for f in logs(m.image)} for m in members}
+    start_all(world)
+
+    world.run_for(5_000)
+
+    for member in members:
+        assert member.process is not None
+        assert member.process.peer is not None
+        assert not member.process.peer.serving
+        assert member.process.peer.standing is HURT
+        assert member.process.peer.hopeless == (1, 2, 3)
+        assert held[member.id] <= {member.image.content(name) for name in member.image.names}
+
+
+def test_f32_an_empty_and_a_stale_member_do_not_forget_what_the_third_one_has() -> None:
+    """S21: the newest write is on the one that is down; until it is back there is no leader."""
+    world = World()
+    world.run_until(lambda: world.serves(*world.voters) and world.commits() > 40)
+    stale = world.follower()
+    stale.crash(power=True)
+    world.must_go_on()
+    newest, emptied = [m for m in world.members.values() if m is not stale]
+    newest.crash(power=True)
+    emptied.crash(power=True)
+    emptied.lose_disks()
+    committed = world.commits()
+
+    stale.start()
+    emptied.start()
+    world.run_for(10_000)
+
+    assert not world.serves(stale.id)
+    assert not world.serves(emptied.id)
+    assert world.a_leader() is None
+    assert world.commits() == committed
+    newest.start()
+    world.settle()
 
 
 @pytest.mark.parametrize("wait_ms", [0, 3, 10, 30])
