@@ -40,3 +40,18 @@ def test_every_id_that_is_named_is_explained(kind: str, folder: str, pattern: st
 
     assert named, "the pattern finds nothing any more"
     assert named <= explained()
+
+
+SHOWN = ROOT / "docs" / "reference" / "fault-tests.md"
+
+
+def test_every_fault_has_its_tests() -> None:
+    """Each row of the faults, and each rule about damage, names tests, and all of them exist."""
+    page = SHOWN.read_text("utf-8")
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
+
+    for row in [*(f"F{n}" for n in range(1, 36)), "S17", *(f"S{n}" for n in range(20, 25))]:
+        assert re.search(r"::test_|\bF[0-9]+\b", rows[row].split("|", 2)[2]), f"{row} names nothing"
+    for file, name in re.findall(r"`([a-z_/]+\.py)::(test_[a-z0-9_]+)`", page):
+        text = (ROOT / "tests" / file).read_text("utf-8")
+        assert re.search(rf"\bdef {name}\(", text), f"{file} has no {name}"
