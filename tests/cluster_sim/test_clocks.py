@@ -30,6 +30,12 @@ async def holding(scenario: Scenario) -> AsyncIterator[Client]:
         yield zk
 
 
+def step_all(scenario: Scenario, step_ms: float) -> None:
+    """Let the wall clock of every member jump."""
+    for member in scenario.members.values():
+        member.step_clock(step_ms / 1_000)
+
+
 async def is_there(zk: Client, path: str) -> bool:
     """Whether the znode exists, asked until somebody answers."""
     while True:
@@ -49,7 +55,7 @@ def test_f25_a_step_of_the_wall_clock_shows_in_ctime_and_nowhere_else(step_ms: i
             before = (await zk.create_with_stat("/before")).stat
             begun_s = asyncio.get_running_loop().time()
 
-            scenario.level.wall_clock.step_ms += step_ms
+            step_all(scenario, step_ms)
             await asyncio.sleep(5 * TIMEOUT_S)
 
             after = (await zk.create_with_stat("/after")).stat
@@ -82,13 +88,13 @@ def test_f25_a_wall_clock_that_runs_wrong_ends_no_session_early_or_late(rate: fl
                 await asyncio.sleep(0.2)
             for _ in range(40):
                 await asyncio.sleep(0.5)
-                scenario.level.wall_clock.step_ms += round(500 * (rate - 1))
+                step_all(scenario, 500 * (rate - 1))
             assert await is_there(zk, "/held")
             owner.kill()
             killed_s = asyncio.get_running_loop().time()
             while await is_there(zk, "/held"):
                 await asyncio.sleep(0.1)
-                scenario.level.wall_clock.step_ms += round(100 * (rate - 1))
+                step_all(scenario, 100 * (rate - 1))
             return asyncio.get_running_loop().time() - killed_s
 
     # It may have been heard of just before; deadlines are rounded up to a tick of 200 ms at most.
@@ -101,7 +107,7 @@ def test_f25_a_leader_whose_clock_is_behind_goes_on_from_the_last_time() -> None
     async def experiment(scenario: Scenario) -> tuple[int, int]:
         async with connect(scenario.hosts, timeout=TIMEOUT_S) as zk:
             before = (await zk.create_with_stat("/before")).stat
-            scenario.level.wall_clock.step_ms -= HOUR_MS
+            step_all(scenario, -HOUR_MS)
             (await scenario.leader()).kill()
             await asyncio.sleep(2)
             while True:

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 import pytest
 from tests.cluster_sim.worlds import World, later
 
+from zabd.cluster_sim.damage import DAMAGES, damage
 from zabd.cluster_sim.disk_image import (
     EVERYTHING_SURVIVES,
+    NAMES_LOST,
     NOTHING_SURVIVES,
+    TORN,
     DiskImage,
+    Losses,
     Survival,
 )
 from zabd.cluster_sim.disks import Hurt, SimDisk
@@ -33,6 +37,9 @@ from zabd.storage.disk import (
     Unlink,
     WriteAt,
 )
+from zabd.storage.epochs import EPOCHS
+from zabd.storage.record import segment_file
+from zabd.storage.snapshots import snapshot_file
 
 RNG = random.Random(3)
 
@@ -206,18 +213,23 @@ def test_of_the_operation_under_way_a_crash_decides() -> None:
 
 
 def test_a_failed_sync_is_final() -> None:
-    """The pages look written and never become durable; using the file again is a bug (D3)."""
+    """The pages look written and never become durable; using the file again is a bug (D3).
+
+    What was on its way before anybody knew is refused.
+    """
     machine = Machine()
     machine.do(Create("f"), SyncDir(), WriteAt("f", 0, b"gone"))
     machine.disk.injector = lambda op: Hurt(errno.EIO) if isinstance(op, Sync) else None
-    error = machine.do(Sync("f")).error
-    assert error is not None
-    assert error.errno == errno.EIO
+    failed, behind = machine.submit(Sync("f")), machine.submit(WriteAt("f", 4, b" too"))
+    later(machine.world)
+    for outcome in (*failed, *behind):
+        assert outcome.error is not None
+        assert outcome.error.errno == errno.EIO
+    assert len(behind) == 1
     machine.disk.injector = None
-    assert machine.do(Read("f", 0, 4)).results == [b"gone"]
-    machine.submit(Sync("f"))
-    with pytest.raises(InvariantError, match="D7 FsyncErrorIsFatal"):
-        later(machine.world)
+    assert machine.do(Read("f", 0, 8)).results == [b"gone"]
+    with pytest.raises(InvariantError, match="FsyncErrorIsFatal"):
+        machine.submit(Sync("f"))
     machine.disk.kill()
     machine.disk = machine.boot()
     assert machine.do(Sync("f"), Read("f", 0, 4)).results == [None, b"gone"]
@@ -290,3 +302,78 @@ def test_the_durable_frontier_is_told_write_by_write() -> None:
     image.perform(Sync("f"))
     image.perform(Sync("f"))
     assert heard == [("f", 4, b"ab")]
+
+
+def test_a_power_cut_tells_what_it_took() -> None:
+    """Which writes are lost or torn, which names; so a fault is counted when it has happened."""
+    machine = Machine()
+    machine.do(Create("f"), SyncDir(), WriteAt("f", 0, bytes(5_000)), Sync("f"))
+    machine.do(WriteAt("f", 0, b"x" * 5_000), Rename("f", "g"), Create("h"))
+    kept = machine.image.copy()
+    assert kept.lose_power(random.Random(1), EVERYTHING_SURVIVES) == Losses()
+    nothing = machine.image.copy()
+    assert nothing.lose_power(random.Random(1), NOTHING_SURVIVES) == Losses(1, 0, 1, 1)
+    torn = machine.image.copy()
+    assert torn.lose_power(random.Random(1), TORN) == Losses(0, 1, 1, 1)
+    assert set(torn.content("f")) == {0, ord("x")}
+    renamed = machine.image.copy()
+    assert renamed.lose_power(random.Random(1), NAMES_LOST) == Losses(0, 0, 1, 1)
+    assert sorted(renamed.names) == ["f"]
+    assert renamed.content("f") == b"x" * 5_000
+
+
+def test_a_trap_goes_off_once_and_changes_nothing() -> None:
+    """It sees each operation begin and end, until it has seen what it waits for."""
+    machine = Machine()
+    seen: list[tuple[DiskOp, bool]] = []
+
+    def trap(op: DiskOp, done: bool) -> bool:  # noqa: FBT001 - a trap's
+        seen.append((op, done))
+        return done and isinstance(op, WriteAt)
+
+    machine.disk.traps.append(trap)
+    assert machine.do(Create("f"), WriteAt("f", 0, b"1"), Sync("f")).error is None
+    assert [done for _, done in seen] == [False, True, False, True]
+    assert not machine.disk.disturbed
+
+
+def test_a_full_disk_says_so_and_gets_its_room_back() -> None:
+    """Whoever finds no room is told; a process that was hit by it counts as disturbed."""
+    machine = Machine()
+    found: list[str] = []
+    machine.do(Create("f"), WriteAt("f", 0, b"1"))
+    machine.image.fill(3, lambda: found.append("full"))
+    assert machine.do(FreeSpace(), WriteAt("f", 1, b"234")).results == [3, None]
+    assert found == []
+    error = machine.do(WriteAt("f", 4, b"5")).error
+    assert error is not None
+    assert error.errno == errno.ENOSPC
+    assert found == ["full"]
+    assert machine.disk.disturbed
+    machine.image.make_room()
+    machine.disk.kill()
+    machine.disk = machine.boot()
+    assert machine.do(WriteAt("f", 4, b"5")).error is None
+    assert not machine.disk.disturbed
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damage_that_is_told_of_has_been_done(kind: str, seed: int) -> None:
+    """Something on the device differs then, and nothing where nothing is told."""
+    image = DiskImage()
+    for name, content in (
+        (segment_file(1), b"12" * 1_000),
+        (segment_file(2), b"34" * 1_000),
+        (EPOCHS, b"5" * 30),
+        (snapshot_file(7), b"67" * 700),
+    ):
+        image.perform(Create(name))
+        image.perform(WriteAt(name, 0, content))
+        image.perform(Sync(name))
+    image.perform(SyncDir())
+    before = {name: image.content(name) for name in image.names}
+    done = damage(image, image, kind, random.Random(seed))
+    after = {name: image.content(name) for name in image.names}
+    assert (before != after) == bool(done)
+    assert kind == "misdirected write" or done

@@ -1,13 +1,14 @@
 """Users' programs run unchanged in a simulated world, and experiments are a few lines."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
-from zabd.client import connect
+from zabd.client import SessionState, connect
 from zabd.client.recipes.lock import Lock
 from zabd.cluster_sim import InvariantError, ProcessKilledError, Scenario, simulate
-from zabd.model.errors import ConnectionLossError, NoNodeError
+from zabd.model.errors import ConnectionLossError, KeeperError, NoNodeError
 
 pytestmark = pytest.mark.sim
 
@@ -182,3 +183,108 @@ def test_what_goes_wrong_is_told_with_its_seed() -> None:
     with pytest.raises(TimeoutError):
         simulate(endless, deadline=60)
     assert issubclass(InvariantError, Exception)
+
+
+def test_an_experiment_chooses_a_fault_and_whom_it_hits() -> None:
+    """Every kind can be asked for; what has really happened is counted."""
+
+    async def write(hosts: str) -> None:
+        async with connect(hosts, timeout=4) as zk:
+            await zk.create("/n")
+            while True:
+                with suppress(KeeperError):
+                    await zk.set("/n", b"x" * 2_000)
+                await asyncio.sleep(0.2)
+
+    async def experiment(scenario: Scenario) -> dict[str, int]:
+        writer = scenario.spawn("writer", lambda: write(scenario.hosts))
+        await asyncio.sleep(3)
+        for _ in range(20):  # which sectors survive is left to chance
+            leader = await scenario.leader()
+            assert leader.fault("torn write")
+            await asyncio.sleep(1)
+            await asyncio.sleep(5)
+            if "torn write" in scenario.faults:
+                break
+        for kind in ("bit flip", "slow sync", "clock drift", "clock step", "slow member", "cut"):
+            assert (await scenario.leader()).fault(kind), kind
+            await asyncio.sleep(5)
+        for kind in ("session expiry", "slow reader", "reconnect storm", "half-open"):
+            assert writer.fault(kind), kind
+            await asyncio.sleep(8)
+        assert scenario.fault("isolate the leader")
+        with pytest.raises(ValueError, match="gremlins"):
+            scenario.fault("gremlins")
+        return dict(scenario.faults)
+
+    faults = simulate(experiment, seed=1)
+    assert faults.keys() >= {"torn write", "bit flip", "slow sync", "clock drift", "session expiry"}
+
+
+def test_a_fault_without_a_victim_is_none() -> None:
+    """Nobody leads with a member that is down, and no client has a session yet."""
+
+    async def experiment(scenario: Scenario) -> list[bool]:
+        scenario.members[1].kill()
+        idle = scenario.spawn("idle", lambda: asyncio.sleep(9))
+        kinds = ("kill", "pause", "sync error", "abdicate")
+        return [*(scenario.members[1].fault(kind) for kind in kinds), idle.fault("session expiry")]
+
+    assert simulate(experiment) == [False] * 5
+
+
+def test_an_expired_session_is_learned_of_when_its_client_is_back() -> None:
+    """The ephemeral is gone before; the client has a new session after."""
+
+    async def hold(hosts: str) -> list[int]:
+        lost, sessions = asyncio.Event(), []
+        async with connect(hosts, timeout=2) as zk:
+            zk.add_listener(lambda change: change.state is SessionState.LOST and lost.set())
+            sessions.append(zk.session_id)
+            await zk.create("/me", ephemeral=True)
+            await lost.wait()
+            await zk.wait_connected()
+            sessions.append(zk.session_id)
+        return sessions
+
+    async def experiment(scenario: Scenario) -> tuple[bool, bool]:
+        holder = scenario.spawn("holder", lambda: hold(scenario.hosts))
+        async with connect(scenario.hosts) as zk:
+            await asyncio.sleep(5)
+            there = await zk.exists("/me") is not None
+            await holder.expire()
+            await zk.sync("/me")
+            gone = await zk.exists("/me") is None
+        first, second = await holder.result()
+        assert first != second
+        return there, gone
+
+    assert simulate(experiment) == (True, True)
+
+
+def test_clocks_are_bent_and_processes_are_slow() -> None:
+    """Sessions live by how long it takes; neither wall clocks nor rates end one before."""
+
+    async def experiment(scenario: Scenario) -> tuple[float, int]:
+        async with connect(scenario.hosts, timeout=4) as zk:
+            await zk.create("/n", ephemeral=True)
+            created = (await zk.get("/n")).stat.ctime
+            for member in scenario.members.values():
+                member.step_clock(3_600)
+                member.set_clock_rate(1.5)
+            await asyncio.sleep(30)
+            (await scenario.leader()).kill()
+            stepped_ms = 0
+            while not stepped_ms:
+                with suppress(ConnectionLossError):
+                    stepped_ms = (await zk.set("/n", b"")).mtime - created
+            for member in scenario.members.values():
+                member.set_clock_rate(1)
+                member.slow_down(0.1)
+            begun = scenario.loop.time()
+            await zk.set("/n", b"1")
+            return scenario.loop.time() - begun, stepped_ms
+
+    took, stepped_ms = simulate(experiment)
+    assert took > 0.2
+    assert 3_600_000 <= stepped_ms < 3_660_000

@@ -34,8 +34,8 @@ class Budget:
     [
         (Plan(2, "zab", "ack-before-fsync"), 0, 1),
         (Plan(2, "zab", "epoch-not-persisted"), 0, 0),
-        (Plan(20, "zab", "trunc-skipped"), 1, 3),
-        (Plan(2, "core", "watch-after-reply"), 0, 3),
+        (Plan(9, "zab", "trunc-skipped"), 1, 3),
+        (Plan(6, "core", "watch-after-reply"), 0, 3),
     ],
     ids=lambda value: value.mutant if isinstance(value, Plan) else "",
 )

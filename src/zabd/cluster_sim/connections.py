@@ -32,6 +32,7 @@ WINDOW_BYTES: Final = 65_536
 HELD_PATH: Final = 1  # the path is cut off (partition)
 HELD_STALL: Final = 2  # a fault holds this one pipe
 HELD_READER: Final = 4  # the receiver does not read
+HELD_SLOW: Final = 8  # a fault keeps the receiver from reading
 
 
 class Mark(Enum):
@@ -400,6 +401,10 @@ class Connection:
         """Take the stall back."""
         self.forward.release(HELD_STALL)
         self.backward.release(HELD_STALL)
+
+    def touches(self, machine: Machine) -> bool:
+        """Whether one of its ends is there."""
+        return machine in {self.forward.source, self.forward.target}
 
     def forget_if_over(self) -> None:
         """Leave the network's list once nothing is under way and nobody can send any more."""

@@ -93,8 +93,8 @@ class CoreClient:
         self.connected = False
         self._checker: ReplicaChecker = level.checker
         self._history = level.history
-        self._host = level.network.add_host(name)
-        self._stack = level.network.open_stack(self._host)
+        self.host = level.network.add_host(name)
+        self._stack = level.network.open_stack(self.host)
         self._timeout_ms = level.shape.tick_ms * self.rng.choice((2, 4, 10))
         self._password = bytes(PASSWORD_SIZE)
         self._seen_zxid = 0  # the greatest zxid of any reply: what lastZxidSeen says

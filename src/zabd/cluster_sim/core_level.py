@@ -17,9 +17,10 @@ from zabd.cluster_sim.audit import Auditor
 from zabd.cluster_sim.connections import Mark, describe_payload
 from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.core_process import CoreProcess
+from zabd.cluster_sim.disk_image import Losses, Survival
 from zabd.cluster_sim.faults import Nemesis
 from zabd.cluster_sim.invariants import InvariantError
-from zabd.cluster_sim.network import Network
+from zabd.cluster_sim.network import Host, Network
 from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.cluster_sim.shape import NOTHING_FIXED, Shape, draw_shape
 from zabd.cluster_sim.strategies import STRATEGIES, apply_strategy, make_schedule
@@ -27,7 +28,7 @@ from zabd.cluster_sim.trace import Trace
 from zabd.cluster_sim.vigil import Vigil
 from zabd.cluster_sim.zab_checks import ZabChecker
 from zabd.model.errors import StorageError
-from zabd.model.ids import MemberId
+from zabd.model.ids import MemberId, SessionId
 from zabd.storage.config import OnDamage, StorageConfig
 from zabd.storage.storage import Storage
 from zabd.zab import effects as fx
@@ -68,6 +69,7 @@ class CoreLevel:
     """One run. `run` carries it through; `peer_class` and `storage_class` may be mutants."""
 
     name = "zab"
+    tells_time = False  # whether anything here asks a wall clock
     process_class: type[CoreProcess] = CoreProcess
     peer_class: type[Peer] = Peer
     storage_class: type[Storage] = Storage
@@ -312,17 +314,33 @@ class CoreLevel:
             on_damage=OnDamage.REPAIR if self.others(member) else OnDamage.REFUSE,
         )
 
-    def crash(self, member: CoreMember, *, power: bool) -> None:
-        """A member goes down, and comes back after a while if the faults have not stopped then."""
+    def users(self) -> list[Host]:
+        """The machines of those who use the ensemble; bare peers have no clients."""
+        return []
+
+    def sessions_of(self, _host: Host) -> list[SessionId]:
+        """The sessions of a user's machine that are connected."""
+        return []
+
+    def is_closed(self, _session_id: SessionId) -> bool:
+        """Whether a session is over."""
+        return False
+
+    def crash(self, member: CoreMember, *, power: bool, survival: Survival | None = None) -> Losses:
+        """A member goes down, and comes back after a while if the faults have not stopped then.
+
+        Without `survival`, chance decides what a power cut leaves of what was not synced.
+        """
         if member.process is None:
-            return
-        member.crash(power=power)
+            return Losses()
+        losses = member.crash(power=power, survival=survival)
         try:
             self.checker.crashed(member.id)
         except InvariantError as error:
             self.report(error)  # a crash may fall into the midst of the code under test
         down_ms = self.crash_rng.random() ** 2 * self.shape.down_ms_max
         self.schedule.after(int(down_ms * US_PER_MS) + 1, lambda: self._restart(member))
+        return losses
 
     def lose_disk(self, member: CoreMember) -> bool:
         """A member's disks are replaced by empty ones, unless that were one too many."""
@@ -332,18 +350,20 @@ class CoreLevel:
         member.lose_disks()
         return True
 
-    def damage_disk(self, member: CoreMember, rng: Random) -> bool:
-        """Something on a member's disks rots or vanishes, unless that were one member too many."""
-        if member.id in self.checker.damaged or not self._can_spare(member):
-            return False
+    def may_damage(self, member: CoreMember) -> bool:
+        """Whether the others have all that they had, so that no damage here is one too many."""
+        return member.id not in self.checker.damaged and self._can_spare(member)
+
+    def damage_disk(self, member: CoreMember, kind: str, rng: Random) -> bool:
+        """A member loses its power, and its disks come back damaged (damage.DAMAGES), or not."""
         self.crash(member, power=True)
-        done = member.damage_disks(rng)
+        done = member.damage_disks(kind, rng)
         self.trace.record(member.host.name, f"damaged: {done or 'nothing'}")
         return bool(done)
 
     def rot_disk(self, member: CoreMember, rng: Random) -> bool:
         """The same while the member runs; what it reads again it must not believe unseen."""
-        if member.id in self.checker.damaged or not self._can_spare(member):
+        if not self.may_damage(member):
             return False
         done = member.rot_disks(rng)
         self.trace.record(member.host.name, f"rots: {done or 'nothing'}")

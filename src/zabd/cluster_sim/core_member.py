@@ -1,11 +1,13 @@
 """A machine at the core level: its clock, its disk, and one life after the other on it."""
 
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from zabd.cluster_sim.clocks import WallClock
 from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.damage import ROT, damage
-from zabd.cluster_sim.disk_image import DiskImage
+from zabd.cluster_sim.disk_image import DiskImage, Losses, Survival
 from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.model.ids import MemberId
@@ -34,15 +36,32 @@ class CoreMember:
         self.process: CoreProcess | None = None
         self.level = level
         rng = level.schedule.stream(f"member {member}")
-        self.rate = 1.0 + rng.uniform(-1, 1) * level.shape.drift_ppm_max / 1e6
+        self.own_rate = self.rate = 1.0 + rng.uniform(-1, 1) * level.shape.drift_ppm_max / 1e6
         self.boot_ms = rng.randrange(1_000_000)
+        self.wall_clock = WallClock(level.schedule)
+        self.on_snapshot: Callable[[], object] | None = None  # told of the next one, once
+        self._rate_since_us = 0
+        self._elapsed_before_us = 0.0  # on its own clock, until then
         level.checker.watch_disks(member, self.log_image, self.image)
         for image in self.images:
             image.on_name_durable = self._name_durable
 
     def now_ms(self) -> int:
         """This machine's monotonic clock."""
-        return self.boot_ms + int(self.level.schedule.now_us * self.rate) // US_PER_MS
+        return self.boot_ms + int(self._elapsed_us()) // US_PER_MS
+
+    def _elapsed_us(self) -> float:
+        since_us = self.level.schedule.now_us - self._rate_since_us
+        return self._elapsed_before_us + since_us * self.rate
+
+    def set_rate(self, rate: float) -> None:
+        """Let its monotonic clock run so much faster than time from now on."""
+        if rate != self.rate:
+            self._elapsed_before_us = self._elapsed_us()
+            self._rate_since_us = self.level.schedule.now_us
+            self.rate = rate
+            if self.process is not None:
+                self.process.clock_changed()
 
     def is_blank(self) -> bool:
         """Whether its disk belongs to no cluster for certain."""
@@ -56,8 +75,9 @@ class CoreMember:
             self.level.trace.record(self.host.name, "starts")
             self.process = self.level.process_class(self)
 
-    def crash(self, *, power: bool) -> None:
+    def crash(self, *, power: bool, survival: Survival | None = None) -> Losses:
         """End the life that there is: the process alone, or the machine with its page cache."""
+        losses = Losses()
         process, self.process = self.process, None
         if process is not None:
             self.level.trace.record(self.host.name, "power cut" if power else "killed")
@@ -65,7 +85,8 @@ class CoreMember:
         if power:
             self.host.up = False
             for image in self.images:
-                image.lose_power(self.level.crash_rng)
+                losses += image.lose_power(self.level.crash_rng, survival)
+        return losses
 
     def lose_disks(self) -> None:
         """Find empty devices in the place of the old ones. The member is down."""
@@ -74,17 +95,17 @@ class CoreMember:
             image.wipe()
         self.level.checker.disks_lost(self.id, self.log_image, self.image)
 
-    def damage_disks(self, rng: Random) -> str:
+    def damage_disks(self, kind: str, rng: Random) -> str:
         """Find something on them not as it was written; what, or "". The member is down."""
         assert self.process is None, "damage is found at the next start"
-        done = damage(self.image, self.log_image, rng)
+        done = damage(self.image, self.log_image, kind, rng)
         if done:
             self.level.checker.disks_damaged(self.id)
         return done
 
     def rot_disks(self, rng: Random) -> str:
         """Hurt what lies on them while the member runs; what was done, or ""."""
-        done = damage(self.image, self.log_image, rng, kinds=ROT)
+        done = damage(self.image, self.log_image, ROT, rng)
         if done:
             self.level.checker.disks_rot(self.id)
         return done
@@ -102,6 +123,9 @@ class CoreMember:
     def _name_durable(self, name: str) -> None:
         if name == EPOCHS:
             self.level.checker.epochs_durable(self.id)
+        elif self.on_snapshot is not None and snapshot_zxid(name) is not None:
+            told, self.on_snapshot = self.on_snapshot, None
+            told()
         number = segment_number(name)
         if number is not None and name not in self.log_image.names:
             self._segment_gone(number)

@@ -76,6 +76,8 @@ class CoreProcess(DiskWork):
         self.busy = False
         self.links: dict[LinkId, End] = {}
         self._timer: Appointment | None = None
+        self._busy_us = 0  # how long a turn takes
+        self._rest: Appointment | None = None
         self._performers: dict[type, Callable[..., object]] = {
             fx.Send: self._send,
             fx.Append: self._append,
@@ -121,10 +123,24 @@ class CoreProcess(DiskWork):
         if not self.alive:
             return
         self._inbox.append(action)
-        if not self.busy and not self.paused:
+        if not self.busy and not self.paused and self._rest is None:
+            self._work()
+
+    def slow_down(self, busy_us: int) -> None:
+        """Let each turn take so long from now on; what happens meanwhile waits for the next."""
+        self._busy_us = busy_us
+        if not busy_us and self._rest is not None:
+            self._rest.cancel()
+            self._rested()
+
+    def _rested(self) -> None:
+        self._rest = None
+        if self.alive and self._inbox and not self.busy and not self.paused:
             self._work()
 
     def _work(self) -> None:
+        if self._busy_us and self._rest is None:
+            self._rest = self.level.schedule.after(self._busy_us, self._rested)
         self.busy = True
         inbox = self._inbox
         try:
@@ -155,7 +171,7 @@ class CoreProcess(DiskWork):
         """Take what has happened meanwhile, in its order."""
         if self.paused:
             self.paused = False
-            if not self.busy:
+            if not self.busy and self._rest is None:
                 self._work()
 
     def die(self, *, power: bool) -> None:
@@ -260,6 +276,12 @@ class CoreProcess(DiskWork):
                 return  # it comes early, looks, and is set again
             timer.cancel()
         self._timer = self.level.schedule.at(at_us, self._tick, self)
+
+    def clock_changed(self) -> None:
+        """Its machine's clock runs at another rate: wake up by that."""
+        if self._timer is not None and self.alive:
+            self._timer.cancel()
+            self._set_timer()
 
     def _tick(self) -> None:
         if not self.alive:

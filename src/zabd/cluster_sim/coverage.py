@@ -13,8 +13,8 @@ from functools import wraps
 from types import CodeType, FunctionType
 from typing import Any, Final
 
+from zabd.cluster_sim.fault_kinds import FAULT_KINDS
 from zabd.cluster_sim.invariants import INVARIANTS
-from zabd.cluster_sim.shape import FAULT_KINDS
 from zabd.zab import events as ev
 from zabd.zab import messages
 from zabd.zab.effects import Phase
@@ -40,7 +40,7 @@ def _known() -> dict[str, tuple[str, ...]]:
             for (role, cause), to in TRANSITIONS.items()
         ),
         "messages": tuple(name for name in messages.__all__ if name not in names),
-        "faults": FAULT_KINDS,
+        "faults": tuple(FAULT_KINDS),
         "checks": tuple(INVARIANTS),
     }
 

@@ -82,17 +82,17 @@ class Noted:
         tape.taken = []
         tape.setstate(nemesis.rng.getstate())
         nemesis.rng = tape
-        for kind, do in nemesis._kinds.items():  # noqa: SLF001 - a recorder is part of the room
+        inflict = nemesis.inflict
 
-            def noted(kind: str = kind, do: Any = do) -> bool:  # noqa: ANN401 - one of the kinds
-                begun = len(tape.taken)
-                done = bool(do())
-                if done:
-                    drawn = tuple(tape.taken[begun:])
-                    self.decisions.append(Decision(nemesis.level.schedule.now_us, kind, drawn))
-                return done
+        def noted(kind: str) -> bool:
+            begun = len(tape.taken)
+            done = inflict(kind)
+            if done:
+                drawn = tuple(tape.taken[begun:])
+                self.decisions.append(Decision(nemesis.level.schedule.now_us, kind, drawn))
+            return done
 
-            nemesis._kinds[kind] = noted  # noqa: SLF001 - as above
+        nemesis.inflict = noted  # type: ignore[method-assign]  # of this one run
 
 
 class Listed:
@@ -112,12 +112,9 @@ class Listed:
         nemesis.begin = begin  # type: ignore[method-assign]  # of this one run
 
     def _do(self, nemesis: Nemesis, decision: Decision, number: int) -> None:
-        if nemesis._over:  # noqa: SLF001 - the part of the nemesis that is not its chance
+        if nemesis.over:
             return
         rng = _Replayed(f"{nemesis.level.schedule.seed}/decision {number}")
         rng.left = list(decision.draws)
         nemesis.rng = rng
-        if nemesis._kinds[decision.kind]():  # noqa: SLF001 - as above
-            nemesis.level.trace.record("fault", decision.kind)
-            if not decision.kind.startswith("crash "):
-                nemesis.note(decision.kind)
+        nemesis.inflict(decision.kind)

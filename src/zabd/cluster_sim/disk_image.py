@@ -8,7 +8,7 @@ Invariants
         each other change of a name is kept or lost, independently.
     D2  A killed process loses nothing it had written: the page cache belongs to the machine.
     D3  A failed `Sync` leaves its writes visible and will never make them durable; a later
-        `Sync` of that file would lie, so writing or syncing it again is reported as a bug (K4 of
+        `Sync` of that file would lie, so writing or syncing it again is refused (K4 of
         storage.disk).
 
 docs/reference/rules.md: S1, S2, F13 and F15 to F18; Rebello et al. (ATC 2020).
@@ -41,11 +41,28 @@ from zabd.storage.disk import (
 SECTOR_BYTES: Final = 512
 
 
+class Losses(NamedTuple):
+    """What a power cut has taken: whole writes, parts of writes, renames, other changes of names.
+
+    A write is torn when some of its sectors are there and some are not.
+    """
+
+    writes: int = 0
+    torn: int = 0
+    renames: int = 0
+    entries: int = 0
+
+    def __add__(self, other: object) -> "Losses":
+        assert isinstance(other, Losses), "losses are added to losses"
+        return Losses(*map(sum, zip(self, other, strict=True)))
+
+
 class Survival(NamedTuple):
     """What a power cut does to what was not synced: chances between 0 and 1."""
 
     kept: float
     torn: float = 0.0
+    names: float | None = None  # chance of a changed name to be kept, if it is not that of writes
 
     @classmethod
     def draw(cls, rng: Random) -> "Survival":
@@ -60,6 +77,8 @@ class Survival(NamedTuple):
 
 NOTHING_SURVIVES: Final = Survival(0.0)
 EVERYTHING_SURVIVES: Final = Survival(1.0)
+TORN: Final = Survival(0.0, torn=1.0)
+NAMES_LOST: Final = Survival(1.0, names=0.0)
 
 
 class _Write(NamedTuple):
@@ -113,16 +132,20 @@ class Inode:
             self._persist(write)
         self.pending.clear()
 
-    def lose_power(self, rng: Random, survival: Survival) -> None:
+    def lose_power(self, rng: Random, survival: Survival) -> Losses:
         """Keep of each pending write what chance keeps, and forget the page cache (D1)."""
+        lost = torn = 0
         for write in self.pending:
             chance = rng.random()
             if chance < survival.kept:
                 self._persist(write)
             elif write.data is not None and rng.random() < survival.torn:
-                self._persist_some_sectors(rng, write.offset, write.data)
+                torn += self._persist_some_sectors(rng, write.offset, write.data)
+            else:
+                lost += 1
         self.pending.clear()
         self.forget_cache()
+        return Losses(lost, torn)
 
     def forget_cache(self) -> None:
         """Show again what the device holds, with what is still to be written over it."""
@@ -161,13 +184,17 @@ class Inode:
         else:
             self.durable_size = _put(self.durable, self.durable_size, write.offset, write.data)
 
-    def _persist_some_sectors(self, rng: Random, offset: int, data: bytes) -> None:
-        start = 0
+    def _persist_some_sectors(self, rng: Random, offset: int, data: bytes) -> bool:
+        """Keep each sector or not; whether the write is torn now."""
+        start, kept = 0, set()
         while start < len(data):
             end = min(len(data), start + SECTOR_BYTES - (offset + start) % SECTOR_BYTES)
-            if rng.getrandbits(1):
+            survives = bool(rng.getrandbits(1))
+            kept.add(survives)
+            if survives:
                 self._persist(_Write(offset + start, data[start:end]))
             start = end
+        return len(kept) > 1
 
 
 class DiskImage:
@@ -183,23 +210,31 @@ class DiskImage:
         self.on_durable: Callable[[str, int, bytes], None] | None = None
         self.on_name_durable: Callable[[str], None] | None = None
         self.small_files: frozenset[str] = frozenset()  # those that are replaced as a whole
+        self._roomy_bytes: int | None = None  # its capacity when nothing is wrong with it
+        self._on_full: Callable[[], object] | None = None
         self._directories: dict[str, None] = {"": None}
         self._durable_names: dict[str, Inode] = {}
         self._pending_names: list[_Name] = []
 
     # --- crashes and copies -------------------------------------------------------------------
 
-    def lose_power(self, rng: Random, survival: Survival | None = None) -> None:
+    def lose_power(self, rng: Random, survival: Survival | None = None) -> Losses:
         """Become what a machine finds after a power cut (D1)."""
         survival = survival or Survival.draw(rng)
+        names_kept = survival.kept if survival.names is None else survival.names
+        losses = Losses()
         for change in self._pending_names:
-            if rng.random() < survival.kept:
+            if rng.random() < names_kept:
                 _rename(self._durable_names, change)
+            else:
+                is_rename = change.source is not None
+                losses += Losses(renames=is_rename, entries=not is_rename)
         self._pending_names.clear()
         self.names = dict(self._durable_names)
         for inode in self._inodes():
-            inode.lose_power(rng, survival)
+            losses += inode.lose_power(rng, survival)
             inode.broken = False
+        return losses
 
     def reopen(self) -> None:
         """A new process opens the files: what the page cache shows is what it finds (D2)."""
@@ -208,7 +243,7 @@ class DiskImage:
 
     def copy(self) -> "DiskImage":
         """An image that shares nothing with this one, for looking at what a crash would leave."""
-        twin = DiskImage(capacity_bytes=self.capacity_bytes)
+        twin = DiskImage(capacity_bytes=self._roomy_bytes or self.capacity_bytes)
         inodes = {id(inode): inode.copy() for inode in self._inodes()}
         twin.names = {name: inodes[id(inode)] for name, inode in self.names.items()}
         twin._durable_names = {n: inodes[id(inode)] for n, inode in self._durable_names.items()}
@@ -226,6 +261,25 @@ class DiskImage:
             if inode is not None:
                 found[id(inode)] = inode
         return list(found.values())
+
+    # --- room ---------------------------------------------------------------------------------
+
+    @property
+    def crowded(self) -> bool:
+        """Whether its room has been taken away."""
+        return self._roomy_bytes is not None
+
+    def fill(self, left_bytes: int, on_full: Callable[[], object]) -> None:
+        """Leave so little room until `make_room`; `on_full` hears of the first that finds none."""
+        if self._roomy_bytes is None:
+            self._roomy_bytes, self._on_full = self.capacity_bytes, on_full
+            self.capacity_bytes -= max(0, self._free_bytes() - left_bytes)
+
+    def make_room(self) -> None:
+        """Give it back the room that it had."""
+        if self._roomy_bytes is not None:
+            self.capacity_bytes, self._roomy_bytes = self._roomy_bytes, None
+            self._on_full = None
 
     # --- damage -------------------------------------------------------------------------------
 
@@ -333,7 +387,7 @@ class DiskImage:
     def _writable(self, file: str) -> Inode:
         inode = self._inode(file)
         if inode.broken:
-            raise InvariantError("D7", f"{file} is used again after a failed write or sync")
+            raise OSError(errors.EIO, "an earlier write or sync of this file failed")
         return inode
 
     def _require_replacement(self, file: str) -> None:
@@ -404,6 +458,9 @@ class DiskImage:
 
     def _require_space(self, size_bytes: int) -> None:
         if size_bytes and self._free_bytes() < size_bytes:
+            told, self._on_full = self._on_full, None
+            if told is not None:
+                told()
             raise OSError(errors.ENOSPC, "no space left on the simulated device")
 
 

@@ -5,6 +5,8 @@ Invariants
         other.
     D2  When the process is killed, chance decides whether the operation under way was done; those
         behind it were not, and nobody is told.
+    D3  Who has been told that a file's write, sync or truncation failed, and writes, syncs or
+        truncates it again, has a bug; what was submitted before is refused (K4 of storage.disk).
 """
 
 import errno as errors
@@ -14,10 +16,12 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
-from zabd.cluster_sim.disk_image import DiskImage
+from zabd.cluster_sim.disk_image import SECTOR_BYTES, DiskImage
+from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.schedule import Appointment, Schedule
 from zabd.cluster_sim.trace import Trace
 from zabd.storage.disk import (
+    Create,
     DiskFault,
     DiskOp,
     DiskOutcome,
@@ -30,6 +34,7 @@ from zabd.storage.disk import (
     Sync,
     SyncDir,
     Truncate,
+    Unlink,
     WriteAt,
 )
 
@@ -60,10 +65,15 @@ class Hurt(NamedTuple):
 
     errno: int = 0  # fail with this error; 0: it succeeds
     delay_us: int = 0  # but only after this much longer
+    happened: Callable[[], object] | None = None  # told when it has failed
 
 
 # Asked before each operation; None for an operation that nothing happens to.
 Injector: TypeAlias = Callable[[DiskOp], Hurt | None]
+
+# Asked when an operation begins (False) and when it is done (True); changes nothing. One that says
+# True has gone off, and is not asked again.
+Trap: TypeAlias = Callable[[DiskOp, bool], bool]
 
 
 class _LaneQueue:
@@ -102,7 +112,9 @@ class SimDisk:
         self.name = name
         self.speed = speed
         self.injector: Injector | None = None
-        self.has_failed = False  # an operation was made to fail
+        self.traps: list[Trap] = []
+        self.sync_delay_us = 0  # how much longer each sync takes
+        self.has_failed = image.crowded  # an operation was made to fail, or may be
         self._schedule = schedule
         self._trace = trace
         self._rng = rng
@@ -111,6 +123,7 @@ class SimDisk:
         self._lanes = {Lane.LOG: _LaneQueue(), Lane.BULK: _LaneQueue()}
         self._dead = False
         self._stalled = False
+        self._told: set[str] = set()  # files of which the process knows that they are broken
         image.reopen()
 
     def submit(
@@ -122,6 +135,9 @@ class SimDisk:
         """Do `ops` behind everything submitted to `lane` before (see `storage.disk.Disk`)."""
         if self._dead:
             return
+        for op in ops:
+            if isinstance(op, WriteAt | Sync | Truncate) and op.file in self._told:
+                raise InvariantError("D7", f"{self.name}: {_describe(op)}, of a file that failed")
         queue = self._lanes[lane]
         queue.lists.append((ops, done))
         if len(queue.lists) == 1:
@@ -175,8 +191,11 @@ class SimDisk:
         if self._stalled:
             return
         op = ops[len(queue.results)]
+        self._spring(op, done=False)
         queue.hurt = self.injector(op) if self.injector is not None else None
         delay_us = self.speed.draw(op, self._rng) + (queue.hurt.delay_us if queue.hurt else 0)
+        if isinstance(op, Sync | SyncDir):
+            delay_us += self.sync_delay_us
         queue.appointment = self._schedule.after(delay_us, lambda: self._complete(queue, op), queue)
 
     def _complete(self, queue: _LaneQueue, op: DiskOp) -> None:
@@ -184,25 +203,40 @@ class SimDisk:
         hurt = queue.hurt
         try:
             if hurt is not None and hurt.errno:
-                self.has_failed = True
-                self._break(op)
+                if hurt.happened is not None:
+                    hurt.happened()
                 raise OSError(hurt.errno, errors.errorcode.get(hurt.errno, "injected"))
             result = self.image.perform(op)
         except OSError as error:
+            if error.errno == errors.ENOSPC or (hurt is not None and hurt.errno):
+                self.has_failed = True
+                self._break(op)
             self._trace.record(self.name, f"{_describe(op)} fails: {error}")
             number = error.errno or errors.EIO
             self._finish_list(queue, DiskFault(op, number, error.strerror or str(error)))
             return
+        if isinstance(op, Unlink | Create):
+            self._told.discard(op.file)  # whatever gets the name now is another file
         self._trace.record(self.name, _describe(op))
         queue.results.append(result)
+        self._spring(op, done=True)
         if len(queue.results) == len(queue.lists[0][0]):
             self._finish_list(queue, None)
         else:
             self._begin_next(queue)
 
     def _tell(self, done: Callable[[DiskOutcome], None], outcome: DiskOutcome) -> None:
+        fault = outcome.error
+        if fault is not None and isinstance(fault.op, WriteAt | Sync | Truncate):
+            self._told.add(fault.op.file)
+        done(outcome)
+
+    def _tell_of_log(self, done: Callable[[DiskOutcome], None], outcome: DiskOutcome) -> None:
         self._failed()
         done(outcome)
+
+    def _spring(self, op: DiskOp, *, done: bool) -> None:
+        self.traps = [trap for trap in self.traps if not trap(op, done)]
 
     def _break(self, op: DiskOp) -> None:
         match op:
@@ -217,15 +251,23 @@ class SimDisk:
         _, done = queue.lists.popleft()
         outcome = DiskOutcome(queue.results, fault)
         if fault is not None and queue is self._lanes[Lane.LOG]:
-            done = partial(self._tell, done)
+            done = partial(self._tell_of_log, done)
         queue.results = []
         queue.appointment = None
         if queue.lists:
             self._begin_next(queue)
         if self._post is not None:
-            self._post(lambda: done(outcome))
+            self._post(lambda: self._tell(done, outcome))
         else:
-            done(outcome)
+            self._tell(done, outcome)
+
+
+def spans_sectors(op: DiskOp) -> bool:
+    """Whether it is a write that may be torn."""
+    if not isinstance(op, WriteAt):
+        return False
+    size = len(op.data) if isinstance(op.data, bytes) else sum(map(len, op.data))
+    return op.offset % SECTOR_BYTES + size > SECTOR_BYTES
 
 
 def _describe(op: DiskOp) -> str:

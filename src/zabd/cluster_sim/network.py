@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from zabd.cluster_sim.connections import (
     HELD_PATH,
+    HELD_SLOW,
     HELD_STALL,
     ORDINARY,
     SAME_MACHINE,
@@ -35,10 +36,11 @@ WILDCARD: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - names of "all
 
 
 class DatagramFaults(NamedTuple):
-    """What may happen to a datagram: the chances that it is lost, and that it arrives twice."""
+    """What may happen to a datagram: the chances that it is lost, arrives twice, or is late."""
 
     lost: float = 0.0
     doubled: float = 0.0
+    late: float = 0.0  # by up to a second, so that others overtake it
 
 
 class Host(Machine):
@@ -291,6 +293,8 @@ class Network:
         self.hosts: dict[str, Host] = {}
         self.connections: dict[int, Connection] = {}
         self.datagram_faults = DatagramFaults()
+        self.hurts_votes = False  # a fault hurts datagrams more than the run's shape does
+        self.on_datagram_hurt: dict[str, Action] = {}  # by field of DatagramFaults: told once
         self._trace = trace
         self._describe = describe or describe_payload
         self._latency = latency
@@ -298,6 +302,8 @@ class Network:
         self._blocked: set[tuple[str, str]] = set()
         self._by_address: dict[str, Host] = {}
         self._next_connection = 0
+        self._sent = 0  # datagrams that may be late
+        self._arrived: dict[tuple[str, str], int] = {}  # the last of them that came by a path
 
     def add_host(self, name: str, address: str | None = None) -> Host:
         """A new machine; without an address it gets the next of 10.0.0.0/8."""
@@ -377,8 +383,8 @@ class Network:
         for connection in list(self.connections.values()):
             for pipe in (connection.forward, connection.backward):
                 pipe.latency = self.latency_between(pipe.source, pipe.target)
-                pipe.release(HELD_PATH)
-                pipe.release(HELD_STALL)
+                for reason in (HELD_PATH, HELD_STALL, HELD_SLOW):
+                    pipe.release(reason)
 
     def datagram(self, source: Host, target: Host, arrive: Action) -> None:
         """Send something that may be lost, doubled or overtaken."""
@@ -386,14 +392,39 @@ class Network:
             return
         rng, latency = self.rng, self.latency_between(source, target)
         chance = rng.random()
-        lost, doubled = self.datagram_faults
+        lost, doubled, late = self.datagram_faults
         if chance < lost:
+            self._tell_hurt("lost")
             return
-        lane = (source.name, target.name)
-        self.schedule.after(latency.draw(rng), arrive, lane)
+        delay_us, lane = latency.draw(rng), (source.name, target.name)
+        if late:
+            arrive = self._numbered(source, target, arrive)
+            if rng.random() < late:
+                delay_us += int(rng.random() ** 2 * US_PER_S)
+        self.schedule.after(delay_us, arrive, lane)
         if chance > 1.0 - doubled:
+            self._tell_hurt("doubled")
             # The second copy may come much later, in another round or epoch.
             self.schedule.after(latency.draw(rng) + int(rng.random() ** 4 * US_PER_S), arrive)
+
+    def _numbered(self, source: Host, target: Host, arrive: Action) -> Action:
+        """The same arrival, which tells when one that was sent later has come before it."""
+        path = (source.name, target.name)
+        self._sent += 1
+        number = self._sent
+
+        def arrives() -> None:
+            if number < self._arrived.get(path, 0):
+                self._tell_hurt("late")
+            self._arrived[path] = max(number, self._arrived.get(path, 0))
+            arrive()
+
+        return arrives
+
+    def _tell_hurt(self, field: str) -> None:
+        told = self.on_datagram_hurt.pop(field, None)
+        if told is not None:
+            told()
 
     def note_delivery(self, pipe: Pipe, payload: object) -> None:
         """Put a delivery into the trace. For the pipes only."""

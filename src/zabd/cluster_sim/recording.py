@@ -14,6 +14,7 @@ from zabd.cluster_sim.connections import Connection, Mark, Pipe
 from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.decisions import Listed
+from zabd.cluster_sim.disk_image import Losses, Survival
 from zabd.cluster_sim.disks import SimDisk
 from zabd.cluster_sim.faults import Nemesis
 from zabd.cluster_sim.network import Host, Network
@@ -170,11 +171,12 @@ def _watch_lives(recorder: Recorder, wrapping: Wrapping) -> None:
         return noted
 
     def wrap_crash(crash: Any) -> Any:
-        def noted(self: CoreMember, *, power: bool) -> None:
-            crash(self, power=power)
+        def noted(self: CoreMember, *, power: bool, survival: Survival | None = None) -> Losses:
+            losses: Losses = crash(self, power=power, survival=survival)
             lane = recorder.lane(self.host.name)
             recorder.end_span(lane, "paused")
             recorder.begin_span(lane, "down", "without power" if power else "killed")
+            return losses
 
         return noted
 

@@ -7,31 +7,17 @@ from zabd.cluster_sim.client_history import ClientHistory
 from zabd.cluster_sim.core_client import CoreClient
 from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.replica_checks import ReplicaChecker
-from zabd.cluster_sim.replica_member import ReplicaProcess
-from zabd.cluster_sim.schedule import US_PER_MS, Schedule
+from zabd.cluster_sim.replica_member import ReplicaProcess, sessions_of
+from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.cluster_sim.shape import NOTHING_FIXED, Shape
 from zabd.cluster_sim.strategies import STRATEGIES
-from zabd.model.ids import MemberId, format_session
-
-WALL_MS = 1_700_000_000_000
-"""Wall time at the beginning of every run: late in 2023."""
+from zabd.model.ids import MemberId, SessionId, format_session
 
 RESTORE_EVERY = 3
 RESTORES_MAX = 12
 """Every third snapshot is followed by a restoration, up to a dozen in a run: a few ms each."""
-
-
-class WallClock:
-    """One wall clock for all; what depends on it may be wrong, but never unsafe."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self.step_ms = 0
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
-        return WALL_MS + self.step_ms + self._schedule.now_ms
 
 
 class ReplicaLevel(CoreLevel):
@@ -39,6 +25,7 @@ class ReplicaLevel(CoreLevel):
 
     name = "core"
     process_class = ReplicaProcess
+    tells_time = True
     checker: ReplicaChecker
 
     def __init__(
@@ -50,12 +37,23 @@ class ReplicaLevel(CoreLevel):
         strategy: str = STRATEGIES[0],
     ) -> None:
         super().__init__(seed, shape, fixed=fixed, strategy=strategy)
-        self.wall_clock = WallClock(self.schedule)
         self.restore_rng = self.schedule.stream("restores")
         self._restores_left = RESTORES_MAX
         self.history = ClientHistory()
         count = self.schedule.stream("clients").choice((1, 2, 4))
         self.clients = [CoreClient(self, f"c{number}") for number in range(1, count + 1)]
+
+    def users(self) -> list[Host]:
+        """The machines of clients that live."""
+        return [client.host for client in self.clients if client.alive]
+
+    def sessions_of(self, host: Host) -> list[SessionId]:
+        """Its client's session, if it has one now."""
+        return sessions_of(host, self.members.values())
+
+    def is_closed(self, session_id: SessionId) -> bool:
+        """Whether a session is over."""
+        return session_id in self.checker.closed
 
     def make_checker(self) -> ReplicaChecker:
         """Who watches this run, its clients included."""

@@ -4,7 +4,7 @@ The effects of the replica's peer that the replica consumes itself (deliveries, 
 confirmations) are told to the checker by a peer that is watched.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -13,12 +13,14 @@ from zabd.cluster_sim.connections import End
 from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.restored_trees import decode
 from zabd.model.errors import DamagedError, StorageError
-from zabd.model.ids import ConnectionId, MemberId
+from zabd.model.ids import ConnectionId, MemberId, SessionId
 from zabd.replica import Replica, ReplicaConfig
 from zabd.replica import effects as out
+from zabd.replica.connection import ConnectionState
 from zabd.replica.events import Drained, SnapshotTaken
 from zabd.replica.rebuild import TreeBuilder
 from zabd.storage.snapshots import snapshot_zxid
@@ -157,7 +159,7 @@ class ReplicaProcess(CoreProcess):
             max_session_timeout_ms=20 * shape.tick_ms,
             snapshot_every_txns=shape.snapshot_every,
         )
-        self.replica = Replica(config, state, tree, self.rng, self.level.wall_clock, self.narrate)
+        self.replica = Replica(config, state, tree, self.rng, self.member.wall_clock, self.narrate)
         self.replica.peer = self.peer = _WatchedPeer(
             config.ensemble, state, self.rng, self.narrate, self._watch
         )
@@ -279,7 +281,9 @@ class ReplicaProcess(CoreProcess):
     # --- snapshots -------------------------------------------------------------------------------
 
     def take_snapshot(self) -> None:
-        """The replica decides when; the nemesis may not."""
+        """Let the next batch be the one after which a snapshot is due."""
+        if self.replica is not None:
+            hasten_snapshot(self.replica)
 
     def _take_state(self, state: TreeBuilder) -> None:
         assert self.replica is not None, "an installation has a replica"
@@ -346,3 +350,21 @@ class ReplicaProcess(CoreProcess):
         level = self.level
         start = level.restore_rng.randint(0, level.checker.batches_up_to(tree.zxid))
         level.checker.restored(who, tree, start)
+
+
+def hasten_snapshot(replica: Replica) -> None:
+    """Let a snapshot be due with the next batch that this replica delivers."""
+    # A replica decides by itself, from what it has counted.
+    replica._txns_since_snapshot = replica.config.snapshot_every_txns  # noqa: SLF001
+
+
+def sessions_of(host: Host, members: Iterable[CoreMember]) -> list[SessionId]:
+    """The sessions whose connections come from this machine."""
+    return [
+        connection.session_id
+        for member in members
+        if (replica := getattr(member.process, "replica", None)) is not None
+        for connection in replica.clients.connections.values()
+        if connection.state is ConnectionState.OPEN
+        and connection.address.rpartition(":")[0] == host.address
+    ]

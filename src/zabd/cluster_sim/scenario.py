@@ -15,7 +15,7 @@ machine of its own, all from one seed; the invariants are checked at every step.
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from os import PathLike
 from random import Random
@@ -26,11 +26,12 @@ from zabd.client.identity import Identity
 from zabd.cluster_sim.connections import ORDINARY
 from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.disks import ORDINARY_SPEED
+from zabd.cluster_sim.fault_kinds import FAULT_KINDS
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import DatagramFaults, Host
 from zabd.cluster_sim.picture import drawing
 from zabd.cluster_sim.schedule import US_PER_S
-from zabd.cluster_sim.shape import FAULT_KINDS, Shape
+from zabd.cluster_sim.shape import Shape
 from zabd.cluster_sim.virtual_loop import VirtualLoop
 from zabd.cluster_sim.whole_client import Program
 from zabd.cluster_sim.whole_level import WholeLevel
@@ -51,9 +52,17 @@ class _Level(WholeLevel):
 
     name = "scenario"
 
+    def __init__(self, seed: int, shape: Shape) -> None:
+        super().__init__(seed, shape)
+        self.processes: list[Process[Any]] = []
+
     def make_programs(self) -> list[Program]:
         """None: `Scenario.spawn` starts them."""
         return []
+
+    def users(self) -> list[Host]:
+        """The machines of processes that live."""
+        return [process.host for process in self.processes if process.alive and not process.done]
 
 
 class Process(Generic[T]):
@@ -117,6 +126,30 @@ class Process(Generic[T]):
         """SIGCONT."""
         self.loop.resume()
 
+    async def expire(self) -> None:
+        """Let it hear from no member until its sessions are over; return when they are.
+
+        It learns of it when it has connected again.
+        """
+        level = self._scenario.level
+        sessions = level.sessions_of(self.host)
+        others = [member.host for member in level.members.values()]
+        level.network.partition([[self.host], others])
+        while True:
+            if all(level.is_closed(session_id) for session_id in sessions):
+                break
+            await asyncio.sleep(level.shape.tick_ms / 1000)
+        for host in others:
+            level.network.unblock(self.host, host)
+            level.network.unblock(host, self.host)
+
+    def fault(self, kind: str) -> bool:
+        """Let a fault of this kind begin here: one of clients, of paths or of connections.
+
+        False if there is nothing that it could hurt now.
+        """
+        return self._scenario.inflict(kind, self.host)
+
 
 class MemberControl:
     """One member of the ensemble, in the hands of an experiment."""
@@ -159,17 +192,42 @@ class MemberControl:
         if self._member.process is not None:
             self._member.process.resume()
 
+    def slow_down(self, seconds: float) -> None:
+        """Let its process be busy for so long after each of its turns (0: as usual)."""
+        if self._member.process is not None:
+            self._member.process.slow_down(int(seconds * US_PER_S))
+
+    def step_clock(self, seconds: float) -> None:
+        """Let its wall clock jump; what measures time must not care."""
+        self._member.wall_clock.step_ms += int(seconds * 1000)
+
+    def set_clock_rate(self, rate: float) -> None:
+        """Let its monotonic clock run so much faster than time (1: as usual)."""
+        self._member.set_rate(rate)
+
+    def fault(self, kind: str) -> bool:
+        """Let a fault of this kind (docs/reference/simulator.md) begin here, and end by itself.
+
+        False if there is nothing that it could hurt now. A member that goes down by it comes back
+        by itself.
+        """
+        return self._scenario.inflict(kind, self._member)
+
 
 class Scenario:
     """What an experiment has in its hands."""
 
-    def __init__(self, level: WholeLevel, loop: VirtualLoop) -> None:
+    def __init__(self, level: _Level, loop: VirtualLoop) -> None:
         self.level = level
         self.loop = loop
         self.members: dict[MemberId, MemberControl] = {
             number: MemberControl(self, member) for number, member in level.members.items()
         }
-        self.processes: list[Process[Any]] = []
+
+    @property
+    def processes(self) -> list[Process[Any]]:
+        """What `spawn` has started."""
+        return self.level.processes
 
     @property
     def hosts(self) -> str:
@@ -200,6 +258,21 @@ class Scenario:
     def partition(self, *groups: Sequence[MemberControl | Process[Any]]) -> None:
         """Cut the paths between the groups; who is in none of them is untouched."""
         self.level.network.partition([[one.host for one in group] for group in groups])
+
+    def fault(self, kind: str) -> bool:
+        """Let a fault of this kind begin, of whom it may be; False if it could hurt nobody now."""
+        return self.inflict(kind, None)
+
+    def inflict(self, kind: str, victim: CoreMember | Host | None) -> bool:
+        """As `fault`, with a chosen victim."""
+        require_kinds([kind])
+        nemesis = self.level.nemesis
+        return nemesis.inflict(kind) if victim is None else nemesis.inflict_on(kind, victim)
+
+    @property
+    def faults(self) -> Mapping[str, int]:
+        """How often a fault of each kind has really happened so far."""
+        return self.level.nemesis.happened
 
     def heal(self) -> None:
         """Open every path."""
@@ -234,16 +307,15 @@ def simulate(
 ) -> T:
     """Run `experiment(scenario)` in virtual time, and return what it returns.
 
-    `members` voters and `observers` are started before. `faults` are kinds of `shape.FAULT_KINDS`
-    that happen all the while, one every `fault_every` virtual seconds on average. `html` is a file
+    `members` voters and `observers` are started before. `faults` are kinds (`fault_kinds`) that
+    happen all the while, one every `fault_every` virtual seconds on average. `html` is a file
     to which the run is drawn, also when it fails (docs/how-to/read-the-picture.md).
 
     Raises:
         InvariantError: the ensemble broke one of its promises.
         TimeoutError: the experiment took longer than `deadline` virtual seconds.
     """
-    if unknown := [kind for kind in faults if kind not in FAULT_KINDS]:
-        raise ValueError(f"{unknown[0]!r} is not a kind of fault; there are {FAULT_KINDS}")
+    require_kinds(faults)
     shape = Shape(
         voters=members,
         observers=observers,
@@ -275,7 +347,14 @@ def simulate(
         level.end()
 
 
-def _run(level: WholeLevel, experiment: Callable[[Scenario], Awaitable[T]], deadline: float) -> T:
+def require_kinds(kinds: Iterable[str]) -> None:
+    """Raise ValueError if one of them is no kind of fault."""
+    for kind in kinds:
+        if kind not in FAULT_KINDS:
+            raise ValueError(f"{kind!r} is not a kind of fault; there are {', '.join(FAULT_KINDS)}")
+
+
+def _run(level: _Level, experiment: Callable[[Scenario], Awaitable[T]], deadline: float) -> T:
     host = level.network.add_host("experiment")
     loop = VirtualLoop(level.schedule, level.network.open_stack(host), level.trace)
     loop.rng = level.schedule.stream("process experiment")

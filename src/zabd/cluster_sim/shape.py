@@ -12,36 +12,12 @@ from typing import Any, Final, TypeVar
 
 from zabd.cluster_sim.connections import Latency
 from zabd.cluster_sim.disks import DiskSpeed
+from zabd.cluster_sim.fault_kinds import FAULT_KINDS
 from zabd.cluster_sim.network import DatagramFaults
 
 T = TypeVar("T")
 
-_KIND_CHANCE: Final = 0.4  # of each kind to be on: 8 of 21 on average
-
-FAULT_KINDS: Final = (
-    "kill",  # a process dies; its machine keeps the page cache
-    "power cut",  # a machine loses power: memory, connections and what was not synced
-    "power cut of all",
-    "crash between effects",  # as one of the two, before a chosen effect of a later step
-    "crash at the disk",  # as one of the two, at a chosen disk operation
-    "pause",
-    "partition",
-    "one-way partition",
-    "bridge",  # two halves that only one member reaches
-    "isolate the leader",
-    "cut",  # a connection breaks: a prefix, then a reset to each side
-    "half-open",
-    "stall",  # a connection moves nothing for a while
-    "slow path",
-    "disk stall",
-    "sync error",
-    "lost disk",  # a member's disk is replaced by an empty one, never one too many
-    "damaged disk",  # a file rots, is cut or vanishes on a member's disk, never one too many
-    "rot",  # the same to a file of a member that runs
-    "abdicate",
-    "named leader",  # the election says what chance says
-    "snapshot",
-)
+_KIND_CHANCE: Final = 0.25  # of each kind to be on: 12 of 47 on average
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ import heapq
 from dataclasses import replace
 from typing import Final
 
+from zabd.cluster_sim.fault_kinds import FAULT_KINDS
 from zabd.cluster_sim.schedule import US_PER_MS, Action, Appointment, Schedule
-from zabd.cluster_sim.shape import FAULT_KINDS, Shape
+from zabd.cluster_sim.shape import Shape
 
 STRATEGIES: Final = ("swarm", "random", "pct")
 
@@ -35,7 +36,7 @@ _WINDOW_TICKS: Final = (0.05, 0.3, 1.0)
 
 def apply_strategy(strategy: str, shape: Shape) -> Shape:
     """What a strategy makes of the shape that a seed has drawn."""
-    return replace(shape, kinds=FAULT_KINDS) if strategy == "random" else shape
+    return replace(shape, kinds=tuple(FAULT_KINDS)) if strategy == "random" else shape
 
 
 def make_schedule(strategy: str, seed: int) -> Schedule:

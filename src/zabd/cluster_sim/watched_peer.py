@@ -27,6 +27,9 @@ class Listener(Protocol):
     def asked(self, effects: list[fx.Effect]) -> None:
         """The peer has asked for effects."""
 
+    def sends_votes(self, effects: list[fx.Effect]) -> list[fx.Effect]:
+        """What the host has to do of them."""
+
 
 class WatchedPeer(Peer):
     """A peer that is listened to."""
@@ -49,7 +52,7 @@ class WatchedPeer(Peer):
         self._listener.heard(event)
         effects = super().step(event, now_ms)
         self._listener.asked(effects)
-        return effects
+        return self._listener.sends_votes(effects)
 
 
 class Watcher:

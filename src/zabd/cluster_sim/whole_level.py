@@ -11,15 +11,16 @@ from typing import Any, Final
 from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.replica_checks import ReplicaChecker
-from zabd.cluster_sim.replica_level import WallClock
+from zabd.cluster_sim.replica_member import sessions_of
 from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.cluster_sim.shape import NOTHING_FIXED, Shape
 from zabd.cluster_sim.strategies import STRATEGIES
 from zabd.cluster_sim.watched_peer import Watcher
 from zabd.cluster_sim.whole_client import Program, Resource, programs
 from zabd.cluster_sim.whole_member import WholeProcess, server_config
-from zabd.model.ids import MemberId
+from zabd.model.ids import MemberId, SessionId
 from zabd.server.config import ServerConfig
 from zabd.zab import effects as fx
 
@@ -33,6 +34,7 @@ class WholeLevel(CoreLevel):
     process_class = WholeProcess  # type: ignore[assignment]  # what faults need, it has
     checker: ReplicaChecker
     turn_us = TURN_US
+    tells_time = True
 
     def __init__(
         self,
@@ -43,7 +45,6 @@ class WholeLevel(CoreLevel):
         strategy: str = STRATEGIES[0],
     ) -> None:
         super().__init__(seed, shape, fixed=fixed, strategy=strategy)
-        self.wall_clock = WallClock(self.schedule)
         self.watcher = Watcher(self.checker)
         self.resource = Resource()
         self.accounts: dict[str, Resource] = {}
@@ -57,6 +58,18 @@ class WholeLevel(CoreLevel):
     def make_programs(self) -> list[Program]:
         """What uses the ensemble."""
         return programs(self)
+
+    def users(self) -> list[Host]:
+        """The machines of programs that live."""
+        return [program.loop.stack.host for program in self.programs if program.alive]
+
+    def sessions_of(self, host: Host) -> list[SessionId]:
+        """The sessions of a program that are connected."""
+        return sessions_of(host, self.members.values())
+
+    def is_closed(self, session_id: SessionId) -> bool:
+        """Whether a session is over."""
+        return session_id in self.checker.closed
 
     def server_config(self, member: MemberId) -> ServerConfig:
         """How a member is configured."""

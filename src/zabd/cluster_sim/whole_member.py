@@ -6,12 +6,14 @@ for. Nothing of the server is called but its public door, and what a fault needs
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.core_process import recovered_state
 from zabd.cluster_sim.disks import SimDisk
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.replica_member import hasten_snapshot
 from zabd.cluster_sim.schedule import Action
 from zabd.cluster_sim.virtual_loop import VirtualLoop
 from zabd.cluster_sim.watched_peer import WatchedPeer
@@ -28,7 +30,7 @@ from zabd.server.zoo_cfg import Member
 from zabd.storage import Recovered
 from zabd.storage.disk import Disk
 from zabd.zab import events as ev
-from zabd.zab.effects import Deliver, Effect
+from zabd.zab.effects import Deliver, Effect, Notify
 from zabd.zab.messages import PeerState
 from zabd.zab.peer import Peer
 
@@ -77,7 +79,7 @@ class WholeProcess:
         self._server = _WatchedServer(
             level.server_config(member.id),
             disk_factory=self._open_disk,
-            clock=level.wall_clock,
+            clock=member.wall_clock,
             identity=Identity(member.host.name, 1000 + member.id),
             rng=self._rng,
             trace=self.narrate,
@@ -157,6 +159,18 @@ class WholeProcess:
             self.level.note_effects(self.member, effects)
             self._applied = self._applied or any(isinstance(e, Deliver) for e in effects)
 
+    def sends_votes(self, effects: list[Effect]) -> list[Effect]:
+        """What its host sends; while a fault hurts them, votes go as datagrams instead."""
+        network = self.level.network
+        if not network.hurts_votes:
+            return effects
+        for effect in effects:
+            if isinstance(effect, Notify):
+                target = self.level.members[effect.member]
+                told = ev.Notified(effect.notification)
+                network.datagram(self.member.host, target.host, partial(_arrive, target, told))
+        return [effect for effect in effects if not isinstance(effect, Notify)]
+
     def _end_of_log(self) -> object:
         storage = self._server._storage  # noqa: SLF001 - the disk's own word on where it ends
         assert storage is not None, "asked of a server that has started"
@@ -235,7 +249,23 @@ class WholeProcess:
             self.step(ev.Elected(leader))
 
     def take_snapshot(self) -> None:
-        """The replica decides when."""
+        """Let the next batch be the one after which a snapshot is due."""
+        if self.replica is not None and self.alive:
+            hasten_snapshot(self.replica)
+
+    def slow_down(self, busy_us: int) -> None:
+        """Let each turn take so long from now on (0: as long as usual)."""
+        self.loop.turn_us = busy_us or self.level.turn_us
+
+    def clock_changed(self) -> None:
+        """Its machine's clock runs at another rate."""
+        self.loop.set_drift(round((self.member.rate - 1) * 1e6))
+
+
+def _arrive(target: CoreMember, told: ev.Notified) -> None:
+    process = target.process
+    if process is not None:
+        process.enter(lambda: process.step(told))
 
 
 def server_config(

@@ -132,7 +132,7 @@ DISKS: Final = (
         level="zab",
         found_by=frozenset({"D8"}),
         patches=_middle_cut_like_a_tail,
-        shape={"kinds": ("damaged disk",), "segment_bytes": 8 << 10},
+        shape={"kinds": ("bit flip", "zeroed sector"), "segment_bytes": 8 << 10},
     ),
     Mutant(
         name="fsync-tried-again",

@@ -192,7 +192,7 @@ SNAPSHOTS: Final = (
         history="the member is killed while it writes; the next start loads what there is",
         reference="ZOOKEEPER-3644",
         level="core",
-        found_by=frozenset({"R3"}),
+        found_by=frozenset({"R3", "X6"}),  # or a txn meets a tree that lacks what it changes
         patches=_half_a_snapshot_trusted,
         shape=_MANY_SNAPSHOTS,
     ),
@@ -205,7 +205,7 @@ SNAPSHOTS: Final = (
         level="core",
         found_by=frozenset({"R3"}),
         patches=_damaged_is_empty,
-        shape=_MANY_SNAPSHOTS | {"kinds": ("damaged disk",)},
+        shape=_MANY_SNAPSHOTS | {"kinds": ("damaged snapshot",)},
     ),
     Mutant(
         name="purged-by-the-newest",
