@@ -40,7 +40,6 @@ from zabd.client.recipes.dedup import (
     TooManyContendersError,
 )
 from zabd.client.recipes.dedup.keys import znode_name
-from zabd.model.errors import SessionExpiredError
 from zabd.model.ops import (
     Create,
     Delete,
@@ -773,29 +772,6 @@ def test_records_keep_fields_of_a_later_version_of_the_recipe() -> None:
             status = await Dedup(zk).status(KEY)
             assert status.started is not None
             assert json.loads(status.started.encode())["new"] == 1
-
-    run(main)
-
-
-def test_a_forced_commit_does_not_pass_through_a_later_owners_lock_of_the_same_path() -> None:
-    """Section 4: a key made anew numbers from 0 again, so a path alone proves nothing."""
-
-    async def main(loop: FastLoop) -> None:
-        ensemble = ScriptedEnsemble(loop)
-        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
-            with pytest.raises(SessionLostError):
-                async with Dedup(one).hold(KEY) as zombie:
-                    ensemble.expire(one.session_id)
-                    await asyncio.sleep(100)
-            await one.wait_connected()
-            await two.delete(PARENT, recursive=True)
-            async with Dedup(two).hold(KEY) as owner:
-                assert owner.znode_path == zombie.znode_path
-                ops = [Create(f"{PARENT}/result", b"stale", two.default_acl)]
-                with pytest.raises(SessionExpiredError, match="bound to session"):
-                    await zombie._ledger.guarded(ops)
-                assert nodes(ensemble) == ["lock-0000000000", "started"]
-                await owner.release()
 
     run(main)
 

@@ -62,6 +62,7 @@ from zabd.client.recipes.dedup import (
 from zabd.client.watches import Table
 from zabd.cluster_sim import Scenario, simulate
 from zabd.model.errors import NoAuthError, SessionExpiredError
+from zabd.model.ids import SessionId
 from zabd.model.ops import (
     Create,
     Create2,
@@ -858,3 +859,44 @@ class _LoopTime:
 
     def wall_ms(self) -> int:
         return self._loop.boot_time_ms()
+
+
+# Section 4: the guard is bound to the session.
+
+
+async def _zombie_writes_through_a_later_owners_lock(loop: FastLoop) -> list[str]:
+    """A key made anew numbers from 0 again, and the zombie's client has moved to a new session."""
+    ensemble = ScriptedEnsemble(loop)
+    async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+        with pytest.raises(SessionLostError):
+            async with Dedup(one).hold(KEY) as zombie:
+                ensemble.expire(one.session_id)
+                await asyncio.sleep(100)
+        await one.wait_connected()
+        await two.delete(PARENT, recursive=True)
+        async with Dedup(two).hold(KEY) as owner:
+            assert owner.znode_path == zombie.znode_path
+            ops = [Create(f"{PARENT}/result", b"stale", two.default_acl)]
+            with contextlib.suppress(SessionExpiredError):
+                await zombie._ledger.guarded(ops)
+            seen = nodes(ensemble)
+            await owner.release()
+    return seen
+
+
+def test_a_zombie_does_not_write_through_a_later_owners_lock_of_the_same_path() -> None:
+    """P2: what was queued for one session never crosses to the next."""
+    assert run(_zombie_writes_through_a_later_owners_lock) == ["lock-0000000000", "started"]
+
+
+def test_without_the_session_binding_a_zombie_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation that the test above is there for."""
+    call = Client.call
+
+    async def unbound(
+        self: Client, op: Op, *, session_id: SessionId | None = None, **options: object
+    ) -> Result:
+        return await call(self, op, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Client, "call", unbound)
+    assert "result" in run(_zombie_writes_through_a_later_owners_lock)

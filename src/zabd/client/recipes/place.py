@@ -16,7 +16,7 @@ The dedup recipe, sections 5 and 6; its lock and the plain `Lock` share this.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from zabd.client.client import Client
 from zabd.client.effects import SessionState
@@ -29,6 +29,8 @@ from zabd.client.recipes.contenders import (
     contenders_among,
     sequence_of,
 )
+from zabd.client.recipes.sequential import create, find_own
+from zabd.client.recipes.transition_log import TransitionLog
 from zabd.model.acl import Acl
 from zabd.model.errors import (
     ClosingError,
@@ -36,13 +38,10 @@ from zabd.model.errors import (
     KeeperError,
     NoNodeError,
     SessionExpiredError,
-    UnimplementedError,
     ZabdError,
 )
 from zabd.model.ids import SessionId
-from zabd.model.ops import Create, Create2, CreateMode, OpCode
 from zabd.model.paths import join, name_of
-from zabd.model.results import Create2Result, CreateResult
 from zabd.model.stat import Stat
 from zabd.model.watch_events import EventType, WatchEvent
 
@@ -58,37 +57,6 @@ class PlaceGoneError(ZabdError):
 
 class ParentChurnError(ZabdError):
     """The parent vanished between two requests too often."""
-
-
-class TransitionLog(Protocol):
-    """Hears what becomes of a place (I4)."""
-
-    def created(self, place: "Place") -> None:
-        """The znode exists and is ours."""
-
-    def adopted(self, place: "Place") -> None:
-        """The znode of a create whose reply was lost was found."""
-
-    def orphan_deleted(self, place: "Place", name: str) -> None:
-        """A second znode of ours was found and deleted."""
-
-    def resent(self, place: "Place") -> None:
-        """A create whose reply was lost had not happened, and is sent again."""
-
-    def parent_missing(self, place: "Place") -> None:
-        """The parent has to be made, or made again."""
-
-    def watch_fired(self, place: "Place", predecessor: str) -> None:
-        """The event of the watch on the next lower znode came."""
-
-    def acquired(self, place: "Place") -> None:
-        """Nobody is ahead."""
-
-    def released(self, place: "Place", outcome: str) -> None:
-        """The znode is deleted."""
-
-    def session_expired(self, place: "Place") -> None:
-        """The session is over, and the znode with it."""
 
 
 class Queue(NamedTuple):
@@ -214,15 +182,7 @@ class Place:
     async def find_own(self) -> bool:
         """Look for a znode of ours after a lost reply (I2); return whether it was adopted."""
         bound = self.bound
-        await bound.sync(self.parent)
-        names = await self._own_names()
-        stats = await asyncio.gather(*(bound.stat(join(self.parent, name)) for name in names))
-        own = [
-            (contender.name, stat)
-            for contender in contenders_among(names, self.rule.contends)
-            if (stat := stats[names.index(contender.name)]) is not None
-            and stat.ephemeral_owner == bound.session_id
-        ]
+        own = await find_own(bound, self.parent, self.prefix, self.rule)
         if not own:
             return False
         name, stat = own[0]
@@ -234,22 +194,14 @@ class Place:
             self._transitions.orphan_deleted(self, extra)
         return True
 
-    async def _own_names(self) -> list[str]:
-        """Znodes that may be ours: those of the session, where the server can tell."""
-        names = await self.bound.ephemerals(self.parent)
-        if names is None:
-            try:
-                names = await self.bound.children(self.parent)
-            except NoNodeError:
-                return []
-        return [name for name in names if name.startswith(self.prefix)]
-
     async def _take(self) -> None:
         bound = await self.bind()
         rounds = 0
         while True:
             try:
-                self.adopt(*await self._create(bound))
+                self.adopt(
+                    *await create(bound, join(self.parent, self.prefix), self.data, self.acl)
+                )
             except NoNodeError:
                 rounds += 1
                 if rounds > PARENT_ROUNDS_MAX:
@@ -267,32 +219,6 @@ class Place:
 
     async def _make_plain_parent(self, bound: Bound) -> None:
         await bound.client.ensure_path(self.parent, acl=self.acl)
-
-    async def _create(self, bound: Bound) -> tuple[str, Stat]:
-        op = Create2(self._new_path, self.data, self.acl, CreateMode.EPHEMERAL_SEQUENTIAL)
-        known = self.client.fallbacks
-        if known.knows(OpCode.CREATE2):
-            try:
-                result = await bound.once(op)
-            except UnimplementedError:
-                known.forget(OpCode.CREATE2)
-            else:
-                assert isinstance(result, Create2Result)
-                return result.path, result.stat
-        return await self._create_then_stat(bound, op)
-
-    async def _create_then_stat(self, bound: Bound, op: Create2) -> tuple[str, Stat]:
-        """For servers before 3.5, which create without saying when."""
-        result = await bound.once(Create(*op))
-        assert isinstance(result, CreateResult)
-        stat = await bound.stat(result.path)
-        if stat is None:
-            raise ConnectionLossError("the new znode is gone already", path=result.path)
-        return result.path, stat
-
-    @property
-    def _new_path(self) -> str:
-        return join(self.parent, self.prefix)
 
     # Waiting in it.
 
