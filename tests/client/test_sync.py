@@ -22,6 +22,7 @@ from zabd.client.recipes import (
 from zabd.client.recipes.dedup import (
     KeyState,
     MissingOutcomeError,
+    NotExecuted,
     ReplayedFailureError,
     SessionLostError,
 )
@@ -110,6 +111,15 @@ def test_a_lock_and_dedup_work_from_threads() -> None:
         assert dedup.status("k").state is KeyState.COMPLETED
         assert dedup.forget("k")
 
+        @dedup.idempotent(key=lambda order: order["id"], payload=lambda order: order)
+        def handler(order: dict[str, object], ctx: SyncAttempt) -> object:
+            ctx.checkpoint("begun")
+            return [order["id"], ctx.fence[0]]
+
+        assert handler({"id": "n"}) == handler({"id": "n"}) == ["n", 0]
+        assert dedup.sweep().after is None
+        assert not dedup.resolve("n", NotExecuted)
+
 
 def test_leaving_a_block_after_the_loss_raises() -> None:
     """A thread cannot be cancelled, so this is where it hears of it at the latest."""
@@ -165,7 +175,7 @@ ONLY_ASYNC: dict[type, set[str]] = {
     recipes.Election: {"serve", "stand", "stand_down", "term"},
     recipes.LeaderLatch: {"changes"},
     recipes.Party: {"watch"},
-    Dedup: {"enter", "request", "idempotent"},
+    Dedup: {"enter", "request"},
 }
 
 

@@ -19,6 +19,7 @@ from zabd.client.recipes.dedup.errors import (
     AlreadyInProgressError,
     DedupError,
     PayloadMismatchError,
+    RecordUnreadableError,
     TooManyContendersError,
 )
 from zabd.client.recipes.dedup.flights import Flight
@@ -32,6 +33,7 @@ from zabd.client.recipes.place import Place, Queue
 from zabd.model.errors import (
     ClosingError,
     ErrorCode,
+    NoAuthError,
     SessionExpiredError,
     error_for,
 )
@@ -203,8 +205,9 @@ class Contention:
             )
         if self._options.on_conflict == "fail":
             error = self._error(AlreadyInProgressError, "another caller works on the key")
-            holder = await self._ledger.started()
-            error.holder = holder[0] if holder else None
+            with suppress(NoAuthError, RecordUnreadableError):
+                holder = await self._ledger.started()
+                error.holder = holder[0] if holder else None
             raise error
         if self._options.early_mismatch:
             holder_path = join(self._place.parent, queue.contenders[0].name)

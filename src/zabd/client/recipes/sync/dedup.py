@@ -7,6 +7,7 @@ block after the loss raises.
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import wraps
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -147,6 +148,33 @@ class SyncDedup:
         self._refuse_timeout(options)
         request = self._dedup.request(key, payload, options)
         return SyncHold(self._client, self._dedup, request)
+
+    def idempotent(
+        self,
+        *,
+        key: Callable[..., str],
+        payload: Callable[..., object] | None = None,
+        **options: Any,  # noqa: ANN401 - those of Dedup
+    ) -> Callable[[Callable[..., T]], Callable[..., T]]:
+        """Deduplicate the calls of a function, which gets `ctx` as an argument.
+
+        `key` and `payload` are called with the function's own arguments.
+        """
+
+        def decorate(function: Callable[..., T]) -> Callable[..., T]:
+            @wraps(function)
+            def call(*args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - the function's own
+                outcome = self.run(
+                    key(*args, **kwargs),
+                    lambda ctx: function(*args, ctx=ctx, **kwargs),
+                    payload=payload(*args, **kwargs) if payload else None,
+                    **options,
+                )
+                return outcome.value
+
+            return call
+
+        return decorate
 
     def status(self, key: str, *, strict: bool = False) -> Status:
         """Say what is known of a key, as of now."""
