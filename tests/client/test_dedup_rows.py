@@ -73,6 +73,7 @@ from zabd.model.ops import (
     OpCode,
 )
 from zabd.model.results import Result
+from zabd.replica.replica import Replica
 
 
 @contextlib.contextmanager
@@ -149,8 +150,9 @@ def test_row_f03_a_create_that_arrives_late_on_the_old_connection_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The bytes wait in a cut path while the session moves on, then the path is back."""
-    once = Bound.once
+    once, receive = Bound.once, Replica.receive
     facts: dict[str, object] = {}
+    reached: list[int] = []
 
     async def experiment(scenario: Scenario) -> None:
         await scenario.leader()
@@ -160,6 +162,11 @@ def test_row_f03_a_create_that_arrives_late_on_the_old_connection_is_refused(
                 facts["cut"] = at = scenario.hosts.split(",").index(self.client.server) + 1
                 scenario.partition([worker], [scenario.members[at]])
             return await once(self, op, watch=watch)
+
+        def note_create(self: Replica, connection: int, chunk: bytes, now_ms: int) -> None:
+            if f"{PARENT}/lock-".encode() in bytes(chunk):
+                reached.append(id(self))
+            receive(self, connection, chunk, now_ms)
 
         async def program(hosts: str) -> int:
             async with connect(hosts, timeout=2.0, connect_timeout=60) as zk:
@@ -175,11 +182,13 @@ def test_row_f03_a_create_that_arrives_late_on_the_old_connection_is_refused(
                 return int(str(outcome.value))
 
         monkeypatch.setattr(Bound, "once", cut_then_send)
+        monkeypatch.setattr(Replica, "receive", note_create)
         worker = scenario.spawn("worker", partial(program, scenario.hosts))
         assert await worker.result() == 0
         await asyncio.sleep(1)
         made = [path for path in scenario.level.checker._paths if path.startswith(f"{PARENT}/lock")]
         assert made == [f"{PARENT}/lock-0000000000"]
+        assert len(set(reached)) == 2, "the late create has reached its server"
 
     simulate(experiment, seed=3)
     assert facts["lost"] == {("create", "resent"): 1}
