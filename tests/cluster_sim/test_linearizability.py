@@ -243,6 +243,18 @@ def test_a_history_is_split_by_subtrees() -> None:
     assert [each.op for each in parts["y"]] == [Multi((SetData("/y/z", b"m"),)), Expire(ALICE)]
 
 
+def test_a_multi_that_was_lost_may_have_been_refused_for_another_subtree() -> None:
+    """What came behind it over the same connection may have taken effect without it."""
+    both = Multi((SetData("/x", b"1"), SetData("/y", b"1")))
+    lost = [
+        Operation("alice", op, 2, session_id=ALICE, link=1) for op in (both, SetData("/x", b"2"))
+    ]
+    history = [CREATED, *lost, get_x(BOB, (4, 5), b"2", 1)]
+
+    assert check_linearizable(history)  # there is no /y
+    assert check_linearizable(split(history)["x"])
+
+
 def test_what_was_lost_with_one_connection_took_effect_as_a_prefix() -> None:
     """If the second call had an effect, the first one had it before; with two connections not."""
 

@@ -299,7 +299,15 @@ def _shown(operation: Operation, subtree: str) -> Operation | None:
         if any(isinstance(part, ErrorResult) for part in told.results):
             return None  # nothing was done, and the reason may lie elsewhere
         told = MultiResult(tuple(told.results[index] for index in mine))
-    return replace(operation, op=Multi(tuple(op.ops[index] for index in mine)), result=told)
+    # One of unknown outcome may have been refused for what lies elsewhere, and what was sent behind
+    # it over the same connection may have taken effect all the same.
+    elsewhere = not operation.known and len(mine) < len(op.ops)
+    return replace(
+        operation,
+        op=Multi(tuple(op.ops[index] for index in mine)),
+        result=told,
+        link=None if elsewhere else operation.link,
+    )
 
 
 # --- with the zxid as witness ---------------------------------------------------------------------
