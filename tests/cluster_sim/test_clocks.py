@@ -151,7 +151,7 @@ class Ensemble(ReplicaLevel):
     def part_clients(self) -> None:
         """Let no client reach a member, and what is under way arrive."""
         machines = [member.host for member in self.members.values()]
-        self.network.partition([machines, [client._host for client in self.clients]])
+        self.network.partition([machines, [client.host for client in self.clients]])
         self.run_for(20)
 
     def sessions(self) -> list[int]:
