@@ -15,7 +15,13 @@ import pytest
 from zabd.cluster_sim import run_seeds
 from zabd.cluster_sim.journal import Journal, JournalError
 from zabd.cluster_sim.junit import write_junit
-from zabd.cluster_sim.sweep import _spread_over_processes, attempt_seed, run_seed, seed_command
+from zabd.cluster_sim.sweep import (
+    _spread_over_processes,
+    attempt_seed,
+    make_level,
+    run_seed,
+    seed_command,
+)
 from zabd.cluster_sim.totals import Totals, outcome_as_entry
 
 pytestmark = pytest.mark.sim
@@ -143,3 +149,19 @@ def test_a_seed_gives_one_line_wherever_it_runs() -> None:
     for line in lines:
         assert line.pop("cpu_s") > 0
     assert json.dumps(lines[0]) == json.dumps(lines[1])
+
+
+def test_a_run_that_is_over_keeps_nothing_large() -> None:
+    """Some hold on to it for good: coroutines of killed processes, at the whole level."""
+    level = make_level(17, "zab")
+    trace, schedule, checker = level.trace, level.schedule, level.checker
+    images = [image for member in level.members.values() for image in member.images]
+    outcome = level.run()
+    assert trace.lines
+    assert any(image.names for image in images)
+    level.forget()
+    assert not trace.lines
+    assert not len(schedule)
+    assert not any(image.names for image in images)
+    assert not vars(checker)
+    assert outcome.digest == trace.digest() == run_seed(17, "zab").digest

@@ -175,8 +175,18 @@ class CoreLevel:
         """Let go of what the run needed."""
 
     def forget(self) -> None:
-        """Let go of everything, also for those who still hold on to this run."""
-        self.__dict__.clear()
+        """Let go of everything, also for those who still hold on to this run.
+
+        At the whole level these are coroutines that never end (see `virtual_loop`): what they can
+        reach stays for good, so the largest things are emptied.
+        """
+        self.trace.forget()
+        self.schedule.forget()
+        for member in self.members.values():
+            for image in member.images:
+                image.wipe()
+        vars(self.checker).clear()
+        vars(self).clear()
 
     # --- liveness --------------------------------------------------------------------------------
 

@@ -133,6 +133,11 @@ class Schedule:
             self._cancelled -= 1
         return heap[0][0] if heap else None
 
+    def forget(self) -> None:
+        """Let go of everything that was still to come."""
+        self._heap.clear()
+        self._cancelled = 0
+
     def forget_one(self) -> None:
         """Count one cancelled appointment; drop them all once they are most of the heap."""
         self._cancelled += 1

@@ -21,7 +21,9 @@ from zabd.zab.log import GENESIS, Batch, LogPosition
 CLUSTER_ID: Final = b"a cluster id, 16"
 
 _FROZEN: Final = "frozen"  # where a life keeps what it was found to be
-_NOT_FROZEN: Final = frozenset({"number", "history", "terms", "talks", _FROZEN})
+_NOT_FROZEN: Final = frozenset(
+    {"number", "history", "terms", "talks", "rank", "initial", "heard_us", _FROZEN}
+)
 _TALK: Final = [name for name in Talk.__slots__ if name != "term"]
 _MAY_CHANGE: Final = (dict, list, set, Talk)
 
@@ -204,7 +206,9 @@ def _freeze_life(life: Incarnation) -> Hashable:
             for link, talk in life.talks.items()
         ]
         history = (life.history.base, *life.history.ends.items())
-        # Leaderships are counted from the present one: how many there were says nothing.
-        kept[_FROZEN] = (history, life.terms > 0, tuple(talks), *told)
+        # Leaderships are counted from the present one: how many there were says nothing, nor does
+        # what an earlier one began with. Time stands still, so neither does when one was heard.
+        leads = (life.rank, life.initial) if life.leading else None
+        kept[_FROZEN] = (history, leads, tuple(talks), *told)
     frozen: Hashable = kept[_FROZEN]
     return frozen

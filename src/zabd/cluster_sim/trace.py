@@ -49,6 +49,11 @@ class Trace:
         """The last `count` lines, oldest first."""
         return list(self.lines)[-count:]
 
+    def forget(self) -> None:
+        """Let go of the lines; the digest goes on."""
+        self._fold()
+        self.lines.clear()
+
     def _fold(self) -> None:
         if self._group:
             self._hash.update("\n".join(self._group).encode())
