@@ -87,13 +87,13 @@ def prepare_set() -> Callable[[], object]:
 def prepare_create() -> Callable[[], object]:
     """znode_tree: a create prepared, and dropped from what is outstanding."""
     preparer = Preparer(tree_with(1))
-    ops = [Create(f"/bench/new{number:04d}", DATA, EVERYBODY, 0) for number in range(OPS)]
+    changes = [(f"/bench/new{number:04d}", DATA, 0) for number in range(OPS)]
     zxid = [1 << 32]
 
     def run() -> None:
-        for op in ops:
+        for change in changes:
             zxid[0] += 1
-            preparer.prepare(zxid[0], 1, SESSION, (), op)
+            preparer.prepare_create(zxid[0], 1, SESSION, (), change)
         preparer.applied(zxid[0])
 
     return run
@@ -102,13 +102,29 @@ def prepare_create() -> Callable[[], object]:
 def apply_set() -> Callable[[], object]:
     """znode_tree: a setData applied, its share of the digest included."""
     tree = tree_with(OPS)
-    facts = [txns.set_data(f"/bench/{number:04d}", DATA, 1) for number in range(OPS)]
+    entries = [
+        (1, 0, SESSION, txns.set_data(f"/bench/{number:04d}", DATA, 1)) for number in range(OPS)
+    ]
 
     def run() -> None:
-        zxid = tree.zxid
-        for txn in facts:
-            zxid += 1
-            tree.apply_set_data(zxid, 1, txn)
+        assert tree.apply_run(tree.zxid + 1, 1, entries, 0, 2, print, {}) == OPS
+        assert tree.digest
+
+    return run
+
+
+def apply_create() -> Callable[[], object]:
+    """znode_tree: a create applied, its share of the digest included, in a tree that grows."""
+    tree = tree_with(1)
+    made = [0]
+
+    def run() -> None:
+        first = made[0] = made[0] + OPS
+        entries = [
+            (1, 0, SESSION, txns.create(f"/bench/{first + number}", DATA, EVERYBODY, 0, 5))
+            for number in range(OPS)
+        ]
+        assert tree.apply_run(tree.zxid + 1, 1, entries, 0, 2, print, {}) == OPS
         assert tree.digest
 
     return run
@@ -211,6 +227,7 @@ BENCHES: Final[dict[str, Callable[[], Callable[[], object]]]] = {
     "tree.prepare_set": prepare_set,
     "tree.prepare_create": prepare_create,
     "tree.apply_set": apply_set,
+    "tree.apply_create": apply_create,
     "tree.create_delete": apply_create_and_delete,
     "tree.watch_fire": watch_fire,
     "tree.unpack_batch": batch_unpack,

@@ -25,6 +25,7 @@ from zabd.model.ops import (
     GetChildren,
     GetData,
     Multi,
+    Op,
     Ping,
     SetData,
     SetWatches,
@@ -38,6 +39,7 @@ from zabd.model.results import (
     CreateResult,
     GetDataResult,
     MultiResult,
+    StatResult,
     SyncResult,
     WhoAmIResult,
 )
@@ -245,6 +247,49 @@ def test_many_syncs_and_writes_in_one_chunk_are_answered_in_order(ensemble: Ense
     node = ensemble.members[client.member].tree.get("/n")
     assert node is not None
     assert node.version == 10
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_read_between_two_writes_of_one_batch_sees_the_first(
+    ensemble: Ensemble, role: str
+) -> None:
+    """C2: a run of writes is applied in one go, and yet each read has its place in it."""
+    member = ensemble.leader if role == "leader" else ensemble.followers[0]
+    client, other = ensemble.connect(member), ensemble.connect(member)
+    client.call(create("/n"))
+    ops: list[Op] = []
+    for number in range(20):
+        ops += [SetData("/n", b"%d" % number), GetData("/n"), GetData("/n"), create(f"/n/{number}")]
+        ops += [Exists(f"/n/{number}"), Exists(f"/n/{number + 1}")]
+    other.send(*[SetData("/other", b"")] * 3, create("/other"))
+    client.send(*ops, GetData("/n", watch=True), SetData("/n", b"last"), SetData("/n", b"none"))
+    ensemble.settle()
+
+    answers = replies(client)[1:]
+    assert [data_of(reply) for reply in answers[1:120:6]] == [b"%d" % n for n in range(20)]
+    assert [data_of(reply) for reply in answers[2:120:6]] == [b"%d" % n for n in range(20)]
+    assert [reply.error for reply in answers[4:120:6]] == [0] * 20
+    assert [reply.error for reply in answers[5:120:6]] == [ErrorCode.NO_NODE] * 20
+    results = [reply.result for reply in answers[:120:6]]
+    assert all(isinstance(result, StatResult) for result in results)
+    assert [result.stat.version for result in results] == list(range(1, 21))
+    heard = [type(item) for item in client.heard[-3:]]
+    assert heard == [Event, Reply, Reply]  # the watch fires once, before its write is answered
+    member_clients = ensemble.members[member].clients
+    assert member_clients.stats.outstanding == member_clients.throttle._bytes == 0
+
+
+def test_a_frame_without_a_header_in_the_middle_of_a_pipeline_ends_the_connection(
+    ensemble: Ensemble,
+) -> None:
+    """What came whole before it is done all the same."""
+    client, other = (ensemble.connect(ensemble.followers[0]) for _ in range(2))
+    writes = [client.wire.send(op)[1] for op in (create("/n"), SetData("/n", b"1"))]
+    client.send_raw(b"".join((*writes, b"\0\0\0\x03abc", *writes)))
+    ensemble.settle()
+    assert client.closed
+    assert data_of(other.call(GetData("/n"))) == b"1"
+    assert ensemble.members[client.member].clients.stats.outstanding == 0
 
 
 def test_a_sync_makes_the_latest_write_visible(ensemble: Ensemble) -> None:

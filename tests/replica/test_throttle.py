@@ -27,7 +27,7 @@ def assert_idle(ensemble: Ensemble, *clients: Client) -> None:
     for member in ensemble.members.values():
         throttle = member.clients.throttle
         assert member.clients.stats.outstanding == throttle._bytes == throttle._large_bytes == 0
-        assert not throttle._paused
+        assert not throttle.paused
     assert not any(client.paused for client in clients)
 
 

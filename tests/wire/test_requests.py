@@ -2,6 +2,7 @@
 
 import contextlib
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -40,6 +41,7 @@ from zabd.wire import (
     encode_request,
 )
 from zabd.wire.opcodes import REQUESTS
+from zabd.wire.short_writes import split_create, split_set_data
 
 
 def body_of(framed: bytes) -> bytes:
@@ -333,3 +335,48 @@ def test_any_first_frame_is_a_handshake_or_refused(frame: bytes) -> None:
     """Garbage in place of a ConnectRequest."""
     with contextlib.suppress(RemoteProtocolError):
         decode_connect(frame)
+
+
+_open_creates = st.builds(
+    Create, strategies.paths, strategies.buffers, st.just(OPEN_ACL_UNSAFE), st.integers(0, 9)
+)
+_sets = st.builds(SetData, strategies.paths, strategies.buffers, st.integers(-1, 9))
+
+
+@given(st.one_of(_open_creates, _sets))
+def test_the_leaders_short_way_reads_what_the_long_one_reads(op: Create | SetData) -> None:
+    """Path, data and the number behind them; a null and a lone surrogate are for the long one."""
+    split = split_create if isinstance(op, Create) else split_set_data
+    unusual = op.data is None or any("\ud800" <= char <= "\udfff" for char in op.path)
+
+    assert split(encode_request(7, op)[4:]) == (None if unusual else (op[0], op[1], op[-1]))
+
+
+def test_a_create_for_some_is_left_to_the_long_way() -> None:
+    """Whose it is, is for `prepare` to find out."""
+    op = Create("/a", b"", (Acl(31, "auth", ""),), 0)
+    assert split_create(encode_request(7, op)[4:]) is None
+
+
+@given(st.sampled_from([split_set_data, split_create]), st.binary(max_size=200))
+def test_the_short_ways_leave_rubbish_to_the_long_one(
+    split: Callable[[bytes], tuple[str, bytes, int] | None], body: bytes
+) -> None:
+    """What they take, `decode_op` reads as the same; nothing makes them fail."""
+    frame = bytes(8) + body
+    opcode = OpCode.SET_DATA if split is split_set_data else OpCode.CREATE
+    taken = split(frame)
+    if taken is not None:
+        op = decode_op(opcode, frame)
+        assert (op[0], op[1], op[-1]) == taken
+
+
+@given(st.integers(0, 60))
+def test_a_short_way_takes_nothing_that_is_cut(size: int) -> None:
+    """Every prefix of a whole request is left to the long way, which refuses it."""
+    for op, split in (
+        (SetData("/a/path", b"data", 7), split_set_data),
+        (Create("/a", b"data", OPEN_ACL_UNSAFE, 0), split_create),
+    ):
+        frame = encode_request(7, op)[4:]
+        assert (split(frame[:size]) is None) is (size < len(frame))

@@ -16,6 +16,7 @@ Source: CLIENT_PROTOCOL sections 2, 3, 13, 15 and 20.
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from zabd.model.acl import Perms
@@ -49,15 +50,16 @@ from zabd.replica.watch_requests import WATCH_REQUESTS
 from zabd.replica.writes import write_reply
 from zabd.wire import replies
 from zabd.wire.connection import FourLetterWord, ServerConnection
-from zabd.wire.frames import FrameError
-from zabd.wire.replies import NO_ZXID
+from zabd.wire.frames import HEADER_SIZE, FrameError
+from zabd.wire.replies import NO_ZXID, path_reply, path_stat_reply, stat_reply
 from zabd.wire.requests import PING_XID, decode_as, decode_header, decode_op
 from zabd.znode_tree.permissions import allowed
 from zabd.znode_tree.watches import WatchTable
+from zabd.znode_tree.znode import stat_fields
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from zabd.model.ids import ConnectionId, MemberId, SessionId
     from zabd.replica.config import ReplicaConfig
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from zabd.wire.connection import ServerItem
     from zabd.zab.member import Trace
     from zabd.znode_tree.tree import Applied, Change, ZnodeTree
+    from zabd.znode_tree.znode import Znode
 
 OUTPUT_BYTES_MAX = 1 << 20
 """Replies made for one connection before it has taken them; a few large reads, asked for in one
@@ -90,11 +93,16 @@ FORWARDED_OPCODES = frozenset(
 )
 """What only the leader can decide; everything else is answered here."""
 
+_WRITE_OPCODES = FORWARDED_OPCODES - {OpCode.SYNC, OpCode.CLOSE_SESSION}
+"""Those behind which anything may follow at once."""
+
 _READ = int(Perms.READ)
 
 # A member of an enum is found through its class at each use; these take a tenth of that.
-_OPENING, _CLOSED = ConnectionState.OPENING, ConnectionState.CLOSED
+_OPENING, _OPEN = ConnectionState.OPENING, ConnectionState.OPEN
+_CLOSED = ConnectionState.CLOSED
 _CREATE_SESSION, _CLOSE_SESSION = int(OpCode.CREATE_SESSION), int(OpCode.CLOSE_SESSION)
+_CREATE = int(OpCode.CREATE)
 _PING, _AUTH, _SYNC = int(OpCode.PING), int(OpCode.AUTH), int(OpCode.SYNC)
 
 # A NamedTuple's own constructor is a call in Python; this one takes a third of its time.
@@ -121,6 +129,7 @@ class Clients:
         self.effects: list[Effect] = []
         self.stats = ClientStats()
         self.throttle = Throttle(config, self.stats)
+        self._overdue_ms = config.throttled_op_wait_ms
         self._guarded = bool(config.enforced_auth) or config.large_request_threshold >= 0
         self._dirty: list[Connection] = []
         self._overdone: list[Connection] = []
@@ -160,10 +169,16 @@ class Clients:
         connection.received += len(items)
         if connection.session_id:
             self._touched[connection.session_id] = self.now_ms
-        request = self.request
-        for item in items:
+        request, queue = self.request, connection.queue
+        left = iter(items)
+        for item in left:
             if connection.state is _CLOSED:
                 return
+            if queue:
+                behind = self._queue_run(connection, item, left)
+                if behind is None:
+                    return
+                item = behind  # noqa: PLW2901  (the first that is not for the line)
             if type(item) is bytes:
                 request(connection, item)
             elif isinstance(item, ConnectRequest):
@@ -204,22 +219,55 @@ class Clients:
         connection, pending = waiting
         if connection.state is _CLOSED:
             return
-        opcode, queue = pending.opcode, connection.queue
+        opcode = pending.opcode
         if opcode == _CREATE_SESSION:
             timeout_ms = int.from_bytes(pending.frame, "big")
             if connection.state is ConnectionState.OPENING:
                 self.handshake.open(connection, zxid, timeout_ms, self.now_ms)
             return
-        reply = write_reply(opcode, pending.xid, zxid, applied, self.tree)
-        if queue[0] is not pending or connection.stuffed or opcode == _CLOSE_SESSION:
+        self._answer(
+            connection, pending, write_reply(opcode, pending.xid, zxid, applied, self.tree)
+        )
+
+    def changed(self, request_id: messages.RequestId, zxid: int, node: Znode, path: str) -> None:
+        """A setData or, where there is a path, a create that this member asked for is in the tree.
+
+        What `applied` does for all that has no such simple outcome.
+        """
+        waiting = self._in_flight.pop(request_id, None)
+        if waiting is None:
+            return
+        connection, pending = waiting
+        if connection.state is _CLOSED:
+            return
+        if not path:
+            reply = stat_reply(pending.xid, zxid, stat_fields(node))
+        elif pending.opcode == _CREATE:
+            reply = path_reply(pending.xid, zxid, path)
+        else:
+            reply = path_stat_reply(pending.xid, zxid, path, stat_fields(node))
+        self._answer(connection, pending, reply)
+
+    def _answer(self, connection: Connection, pending: Pending, reply: bytes) -> None:
+        """Answer a write in its place.
+
+        Nearly always it is the first in line, and what is behind it waits for the log as well: this
+        way takes 1.1 us less than `_drain`.
+        """
+        queue = connection.queue
+        if queue[0] is not pending or connection.stuffed or pending.opcode == _CLOSE_SESSION:
             pending.reply = reply
             self._drain(connection)
             return
-        # Nearly always it is the first in line, and what is behind it waits for the log as well:
-        # this way takes 1.1 us less than `_drain`.
         queue.popleft()
-        self.output(connection, reply)
-        self._settle(connection, pending)
+        connection.output.append(reply)  # `output` in place
+        connection.output_bytes += len(reply)
+        if connection.output_bytes >= OUTPUT_BYTES_MAX:
+            connection.stuffed = True
+        if not connection.dirty:
+            connection.dirty = True
+            self._dirty.append(connection)
+        self.throttle.settle(connection, pending, self.now_ms)
         if queue and ((head := queue[0]).request_id is None or head.reply):
             self._drain(connection)
 
@@ -309,8 +357,11 @@ class Clients:
         """One write per connection with output, and what else the host must do."""
         while self._overdone:
             self.cut(self._overdone.pop())
-        effects, self.effects = self.effects, []
-        effects += self.throttle.resume()
+        effects: list[Effect] = []
+        if self.effects:
+            effects, self.effects = self.effects, effects
+        if self.throttle.paused:
+            effects += self.throttle.resume()
         if not self._dirty:
             return effects
         writes: list[Effect] = []
@@ -391,6 +442,56 @@ class Clients:
             self._enqueue(connection, Pending(xid, opcode, frame, self.now_ms))
         else:
             self.output(connection, self._answer_here(connection, xid, opcode, frame))
+
+    def _queue_run(
+        self, connection: Connection, item: ServerItem, left: Iterator[ServerItem]
+    ) -> ServerItem | None:
+        """Put this and the requests behind it in line, as long as they are reads and writes.
+
+        Gives the first that is something else. `request` for what a pipelining client sends most,
+        without a call for each: 0.7 us a write where that takes 1.7 us.
+        """
+        if connection.state is not _OPEN or self._has_rules(connection):
+            return item
+        queue, in_flight, intents = connection.queue, self._in_flight, self.intents
+        me, session_id, identities = self._me, connection.session_id, connection.identities
+        request_id, now_ms = self._last_request_id, self.now_ms
+        size_bytes, waited = 0, len(queue)
+        behind: ServerItem | None = None
+        for frame in chain((item,), left):
+            if type(frame) is not bytes or len(frame) < HEADER_SIZE:
+                behind = frame
+                break
+            xid, opcode = decode_header(frame)
+            pending = Pending(xid, opcode, frame, now_ms)
+            if opcode in _WRITE_OPCODES:
+                request_id += 1
+                pending.request_id = request_id
+                in_flight[request_id] = (connection, pending)
+                fields = (me, request_id, session_id, opcode, frame, identities)
+                intents.append(_make(Intent, fields))
+            elif opcode not in READS:
+                behind = frame
+                break
+            queue.append(pending)
+            size_bytes += len(frame)
+        if count := len(queue) - waited:
+            self._last_request_id = request_id
+            connection.last_opcode, connection.last_xid = queue[-1].opcode, queue[-1].xid
+            pause = self.throttle.count_in(connection, size_bytes, len(queue), count)
+            if pause is not None:
+                self.effects.append(pause)
+        return behind
+
+    def _has_rules(self, connection: Connection) -> bool:
+        """Whether each of its requests is looked at: by an operator's wish, or behind a sync."""
+        return (
+            self._guarded
+            or self.read_only
+            or connection.local
+            or connection.syncs_pending > 0
+            or connection.held > 0
+        )
 
     def _is_refused(self, connection: Connection, xid: int, opcode: int, frame: bytes) -> bool:
         """Whether this ends the connection, by what an operator has switched on."""
@@ -500,25 +601,36 @@ class Clients:
 
     def _drain(self, connection: Connection) -> None:
         """Answer from the head of the queue whatever can be answered (C1, C2)."""
-        queue = connection.queue
+        queue, settle = connection.queue, self.throttle.settle
         while queue and not connection.stuffed:
             pending = queue[0]
             reply = pending.reply
             if reply is None:
                 if pending.opcode in FORWARDED_OPCODES:
                     break
-                if self.throttle.is_overdue(pending, self.now_ms):
-                    reply = replies.reply(pending.xid, self.tree.zxid, ErrorCode.THROTTLED_OP)
-                else:
-                    reply = self._answer_here(
-                        connection, pending.xid, pending.opcode, pending.frame
-                    )
+                reply = self._answer_late(connection, pending)
             queue.popleft()
             self.output(connection, reply)
-            self._settle(connection, pending)
+            settle(connection, pending, self.now_ms)
             if pending.opcode == OpCode.CLOSE_SESSION:
                 self._close_own(connection)
                 return
+
+    def _answer_late(self, connection: Connection, pending: Pending) -> bytes:
+        """Answer what had to wait, if it still wants an answer."""
+        xid, opcode, frame = pending.xid, pending.opcode, pending.frame
+        if self._overdue_ms and self.throttle.is_overdue(pending, self.now_ms):
+            return replies.reply(xid, self.tree.zxid, ErrorCode.THROTTLED_OP)
+        read = READS.get(opcode)
+        if read is not None:
+            try:
+                reply = read(self.tree, self.watches, connection, xid, frame)
+            except ZabdError:
+                pass  # `_answer_here` knows what to say
+            else:
+                self.stats.answered_at_once += 1
+                return reply
+        return self._answer_here(connection, xid, opcode, frame)
 
     def _ask_held(self, connection: Connection) -> None:
         """Hand on what waited for a sync, up to the first write behind the next sync."""
@@ -535,14 +647,6 @@ class Clients:
             connection.held -= 1
             connection.syncs_pending += is_sync
             self.ask(connection, pending)
-
-    def _settle(self, connection: Connection, pending: Pending) -> None:
-        latency_ms = self.now_ms - pending.since_ms
-        self.throttle.count_out(connection, len(pending.frame))
-        self.stats.note_latency(latency_ms)
-        connection.latency_total_ms += latency_ms
-        if latency_ms > connection.latency_max_ms:  # noqa: PLR1730  (a fifth of what `max` costs)
-            connection.latency_max_ms = latency_ms
 
     def _authenticate(self, connection: Connection, xid: int, frame: bytes) -> None:
         if not takes_credentials(connection, frame, self._config):

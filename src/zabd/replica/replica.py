@@ -35,8 +35,8 @@ from zabd.zab.effects import Phase
 from zabd.zab.log import LogPosition, chain_of
 from zabd.zab.messages import Carried, PeerState, Standing
 from zabd.zab.peer import Peer
-from zabd.znode_tree.tree import Applied
-from zabd.znode_tree.txns import CLOSE_SESSION, FOUND, SET_DATA, unpack_batch
+from zabd.znode_tree.tree import RUN_MAX
+from zabd.znode_tree.txns import CLOSE_SESSION, FOUND, unpack_batch
 
 if TYPE_CHECKING:
     import random
@@ -134,13 +134,26 @@ class Replica:
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         """Everything else that happens; returns what to do at once."""
+        if type(event) is zab_events.Received:
+            self._received(event, now_ms)
+        elif type(event) is zab_events.Persisted:
+            self._absorb(self.peer.step(event, now_ms), now_ms)
+        else:
+            self._step_rarely(event, now_ms)
+        return self._take_effects()
+
+    def _received(self, event: zab_events.Received, now_ms: int) -> None:
+        message = event.message
+        if type(message) is Carried:
+            self._carried(event.link, message.payload, now_ms)
+        else:
+            self._from_peer(event.link, event, now_ms)
+
+    def _step_rarely(self, event: Event, now_ms: int) -> None:
+        """What does not belong to the steady state of an ensemble."""
         match event:
             case zab_events.Elapsed():
                 self._elapsed(now_ms)
-            case zab_events.Received(link, Carried(payload)):
-                self._carried(link, payload, now_ms)
-            case zab_events.Received(link, _):
-                self._from_peer(link, event, now_ms)
             case zab_events.Disconnected(link):
                 self._link_lost(link)
                 self._absorb(self.peer.step(event, now_ms), now_ms)
@@ -155,21 +168,20 @@ class Replica:
                     self.leadership.space_low = low
             case _:
                 self._absorb(self.peer.step(event, now_ms), now_ms)
-        return self._take_effects()
 
     def flush(self, now_ms: int) -> list[Effect]:
         """End a turn: propose or forward what was gathered, and write to the clients."""
-        while True:
-            intents = self.clients.take_intents()
-            if self.leadership is not None:
-                self._lead(self.leadership, intents, now_ms)
-            elif intents:
+        clients, leadership = self.clients, self.leadership
+        if leadership is not None:
+            self._lead(leadership, clients.take_intents(), now_ms)
+        while clients.intents:  # an answer given here may let requests through that waited for it
+            intents = clients.take_intents()
+            if leadership is not None:
+                self._lead(leadership, intents, now_ms)
+            else:
                 self._forward(intents)
-            if not self.clients.intents:
-                break  # an answer given here may have let requests through that waited for it
         effects = self._take_effects()
-        effects += self.clients.take_effects()
-        return effects
+        return effects + clients.take_effects() if effects else clients.take_effects()
 
     def digests(self) -> list[tuple[int, int]]:
         """Zxids and the digests that the tree had at them: what was compared lately, then now."""
@@ -210,17 +222,18 @@ class Replica:
 
     def _absorb(self, effects: list[zab_effects.Effect], now_ms: int) -> None:
         for effect in effects:
-            match effect:
-                case zab_effects.Deliver(batches):
-                    for batch in batches:
-                        self._deliver(batch, now_ms)
-                case zab_effects.Became():
-                    self._became(effect, now_ms)
-                case zab_effects.Confirmed(token):
-                    if self.leadership is not None:
-                        self.leadership.confirmed(token)
-                case _:
-                    self._effects.append(effect)
+            if type(effect) is zab_effects.Send or type(effect) is zab_effects.Append:
+                self._effects.append(effect)  # nearly all
+            elif isinstance(effect, zab_effects.Deliver):
+                for batch in effect.batches:
+                    self._deliver(batch, now_ms)
+            elif isinstance(effect, zab_effects.Became):
+                self._became(effect, now_ms)
+            elif isinstance(effect, zab_effects.Confirmed):
+                if self.leadership is not None:
+                    self.leadership.confirmed(effect.token)
+            else:
+                self._effects.append(effect)
 
     def _became(self, became: zab_effects.Became, now_ms: int) -> None:
         leads = became.state is PeerState.LEADING and became.phase is Phase.BROADCAST
@@ -264,27 +277,32 @@ class Replica:
         self._note_batch(batch)
 
     def _apply(self, zxid: int, time_ms: int, entries: Sequence[Entry]) -> None:
-        """The loop that every member goes through with every txn, so it makes few calls."""
-        apply, set_data = self.tree.apply, self.tree.apply_set_data
+        """Runs of what is common go through `apply_run`, what stands between them one by one."""
         clients, me = self.clients, self.me
-        watched, answer = clients.watches.watched, clients.applied
-        for origin, request_id, session_id, txn in entries:
-            kind = txn[0]
-            node = set_data(zxid, time_ms, txn) if kind == SET_DATA and not watched else None
-            if node is not None:
-                if origin == me:
-                    answer(request_id, zxid, Applied(0, node, ()))
-            else:
-                applied = apply(zxid, time_ms, session_id, txn)
-                if watched and applied.changes:
-                    clients.fire(applied.changes, zxid)
-                if origin == me:
-                    answer(request_id, zxid, applied)
-                if kind == CLOSE_SESSION:
-                    clients.session_closed(session_id)
-                elif kind == FOUND:
-                    self._update_serving()
-            zxid += 1
+        watched, answer, apply_run = clients.watches.watched, clients.changed, self.tree.apply_run
+        at, count = 0, len(entries)
+        while at < count:
+            began = at
+            if not watched:
+                at = apply_run(zxid, time_ms, entries, at, me, answer, watched)
+                zxid += at - began
+            if at < count and at - began < RUN_MAX:
+                self._apply_one(zxid, time_ms, entries[at])
+                zxid += 1
+                at += 1
+
+    def _apply_one(self, zxid: int, time_ms: int, entry: Entry) -> None:
+        clients = self.clients
+        origin, request_id, session_id, txn = entry
+        applied = self.tree.apply(zxid, time_ms, session_id, txn)
+        if applied.changes and clients.watches.watched:
+            clients.fire(applied.changes, zxid)
+        if origin == self.me:
+            clients.applied(request_id, zxid, applied)
+        if txn[0] == CLOSE_SESSION:
+            clients.session_closed(session_id)
+        elif txn[0] == FOUND:
+            self._update_serving()
 
     def _note_batch(self, batch: Batch) -> None:
         last = batch.last

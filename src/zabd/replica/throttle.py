@@ -60,7 +60,7 @@ class Throttle:
     def __init__(self, config: ReplicaConfig, stats: ClientStats) -> None:
         self._config = config
         self._stats = stats
-        self._paused: dict[Connection, None] = {}
+        self.paused: dict[Connection, None] = {}
         self._bytes = 0
         self._large_bytes = 0
         # Asked for with each request, and a configuration does not change.
@@ -76,14 +76,17 @@ class Throttle:
             return True
         return self._large_bytes + size_bytes <= self._config.large_request_bytes_max
 
-    def count_in(self, connection: Connection, size_bytes: int, waiting: int) -> Effect | None:
-        """A request waits from now on, as one of so many of its connection.
+    def count_in(
+        self, connection: Connection, size_bytes: int, waiting: int, count: int = 1
+    ) -> Effect | None:
+        """So many requests wait from now on, all of their connection's are `waiting`.
 
-        The effect says that no more is to be read from the connection for now.
+        Several come at once only where none is large. The effect says that no more is to be read
+        from the connection for now.
         """
         queued_bytes = connection.queued_bytes = connection.queued_bytes + size_bytes
         all_bytes = self._bytes = self._bytes + size_bytes
-        outstanding = self._stats.outstanding = self._stats.outstanding + 1
+        outstanding = self._stats.outstanding = self._stats.outstanding + count
         if size_bytes > self._large_from:
             self._large_bytes += size_bytes
         # `_is_too_much` in one expression, which is what nearly all requests come to.
@@ -97,7 +100,7 @@ class Throttle:
         if connection.paused or not self._is_too_much(connection, waiting):
             return None
         connection.paused = True
-        self._paused[connection] = None
+        self.paused[connection] = None
         return PauseReading(connection.connection_id)
 
     def count_out(self, connection: Connection, size_bytes: int) -> None:
@@ -108,24 +111,46 @@ class Throttle:
         if size_bytes > self._large_from:
             self._large_bytes -= size_bytes
 
+    def settle(self, connection: Connection, pending: Pending, now_ms: int) -> None:
+        """A request that waited is answered: count it out, and note how long it took.
+
+        `count_out` and `ClientStats.note_latency` without their calls, for every write's answer:
+        0.3 us less.
+        """
+        stats, size_bytes = self._stats, len(pending.frame)
+        latency_ms = now_ms - pending.since_ms
+        connection.queued_bytes -= size_bytes
+        connection.latency_total_ms += latency_ms
+        if latency_ms > connection.latency_max_ms:  # noqa: PLR1730  (a fifth of what `max` costs)
+            connection.latency_max_ms = latency_ms
+        self._bytes -= size_bytes
+        stats.outstanding -= 1
+        if size_bytes > self._large_from:
+            self._large_bytes -= size_bytes
+        if stats.waited and stats.latency_min_ms <= latency_ms <= stats.latency_max_ms:
+            stats.waited += 1
+            stats.latency_total_ms += latency_ms
+        else:
+            stats.note_latency(latency_ms)
+
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""
-        self._paused.pop(connection, None)
+        self.paused.pop(connection, None)
 
     def resume(self) -> list[Effect]:
         """Read on where there is room again; once per turn."""
-        if not self._paused or self._all_are_too_much():
+        if not self.paused or self._all_are_too_much():
             return []
         config = self._config
         resumed = [
             connection
-            for connection in self._paused
+            for connection in self.paused
             if (len(connection.queue) + len(connection.early)) * 2 <= config.outstanding_max
             and connection.queued_bytes * 2 <= config.outstanding_bytes_max
         ]
         for connection in resumed:
             connection.paused = False
-            del self._paused[connection]
+            del self.paused[connection]
         return [ResumeReading(connection.connection_id) for connection in resumed]
 
     def is_overdue(self, pending: Pending, now_ms: int) -> bool:

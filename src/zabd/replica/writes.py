@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from zabd.model.errors import ErrorCode
 from zabd.model.ops import OpCode
-from zabd.model.results import Create2Result, CreateResult, MultiResult
+from zabd.model.results import MultiResult
 from zabd.wire import replies
-from zabd.znode_tree.znode import Znode, stat_of
+from zabd.znode_tree.znode import Znode, stat_fields
 
 if TYPE_CHECKING:
     from zabd.znode_tree.tree import Applied, ZnodeTree
@@ -23,7 +23,7 @@ def write_reply(opcode: int, xid: int, zxid: int, applied: Applied, tree: ZnodeT
     """The framed reply to a write of this opcode, whose txn had this outcome."""
     error, value, _ = applied
     if isinstance(value, Znode):
-        return replies.stat_reply(xid, zxid, stat_of(value))
+        return replies.stat_reply(xid, zxid, stat_fields(value))
     if error:
         return replies.reply(xid, zxid, error)
     if isinstance(value, MultiResult):
@@ -31,8 +31,5 @@ def write_reply(opcode: int, xid: int, zxid: int, applied: Applied, tree: ZnodeT
     if value is None:
         return replies.reply(xid, zxid)
     if opcode in _WITH_STAT:
-        result = Create2Result(value, stat_of(tree.nodes[value]))
-        body = replies.encode_result(OpCode.CREATE2, result)
-    else:
-        body = replies.encode_result(OpCode.CREATE, CreateResult(value))
-    return replies.reply(xid, zxid, ErrorCode.OK, body)
+        return replies.path_stat_reply(xid, zxid, value, stat_fields(tree.nodes[value]))
+    return replies.path_reply(xid, zxid, value)

@@ -63,7 +63,7 @@ def acls(acl: tuple[Acl, ...] | None) -> bytes:
 
 
 # Nearly every create carries this one.
-_OPEN_ACL: Final = acls(OPEN_ACL_UNSAFE)
+OPEN_ACL: Final = acls(OPEN_ACL_UNSAFE)
 
 
 def _read_acl_entry(frame: bytes, at: int) -> tuple[Acl, int]:
@@ -75,8 +75,8 @@ def _read_acl_entry(frame: bytes, at: int) -> tuple[Acl, int]:
 
 def read_acls(frame: bytes, at: int) -> tuple[tuple[Acl, ...] | None, int]:
     """A vector of ACL entries, or None for null."""
-    if frame.startswith(_OPEN_ACL, at):
-        return OPEN_ACL_UNSAFE, at + len(_OPEN_ACL)
+    if frame.startswith(OPEN_ACL, at):
+        return OPEN_ACL_UNSAFE, at + len(OPEN_ACL)
     if frame.startswith(NULL, at):
         return None, at + INT_SIZE
     entries, at = jute.read_vector(frame, at, _read_acl_entry, _ACL_SIZE_MIN)

@@ -80,8 +80,8 @@ def exists_reply(xid: int, zxid: int, packed_stat: bytes) -> bytes:
     return _pack_reply(_STAT_REPLY_SIZE, xid, zxid, 0) + packed_stat
 
 
-def stat_reply(xid: int, zxid: int, stat: Stat) -> bytes:
-    """The reply to setData or setACL."""
+def stat_reply(xid: int, zxid: int, stat: tuple[int, ...]) -> bytes:
+    """The reply to setData or setACL, with the fields of a Stat."""
     return _pack_stat_reply(_STAT_REPLY_SIZE, xid, zxid, 0, *stat)
 
 
@@ -90,6 +90,14 @@ def path_reply(xid: int, zxid: int, path: str) -> bytes:
     raw = jute.bytes_of(path)
     size = len(raw)
     return _pack_sized(_SIZED_SIZE + size, xid, zxid, 0, size) + raw
+
+
+def path_stat_reply(xid: int, zxid: int, path: str, stat: tuple[int, ...]) -> bytes:
+    """The reply to create2, createContainer and createTTL, with the fields of a Stat."""
+    raw = jute.bytes_of(path)
+    size = len(raw)
+    head = _pack_sized(_DATA_FIXED_SIZE + size, xid, zxid, 0, size)
+    return b"".join((head, raw, _pack_stat(*stat)))
 
 
 def watch_event(event: WatchEvent, zxid: int) -> bytes:

@@ -112,13 +112,34 @@ class Outstanding:
         if pending.owner or (previous is not None and previous.owner):
             self._index(path, pending, previous)
 
+    def put_data(
+        self, zxid: int, path: str, view: ZnodeView, version: int, mtime: int, data: bytes | None
+    ) -> None:
+        """`path`, which is like `view`, will hold `data` after `zxid`: `amend` for a setData."""
+        pending = PendingZnode(
+            version,
+            view.aversion,
+            view.created,
+            view.child_count,
+            view.acl,
+            view.owner,
+            mtime,
+            data,
+        )
+        by_path = self._by_path
+        previous = by_path.get(path)
+        self._steps.append((zxid, path, pending, previous))
+        by_path[path] = pending
+        if pending.owner:
+            self._index(path, pending, previous)
+
     def drop(self, zxid: int) -> None:
         """The tree has applied everything up to `zxid`."""
-        steps = self._steps
+        steps, by_path = self._steps, self._by_path
         while steps and steps[0][0] <= zxid:
             _, path, pending, _ = steps.popleft()
-            if self._by_path.get(path) is pending:
-                del self._by_path[path]
+            if by_path.get(path) is pending:
+                del by_path[path]
                 if pending.owner:
                     self._index(path, None, pending)
         for sessions in (self._opening, self._closing):

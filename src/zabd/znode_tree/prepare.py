@@ -43,6 +43,7 @@ from zabd.model.ops import (
     Create,
     Create2,
     CreateContainer,
+    CreateMode,
     CreateSession,
     CreateTtl,
     Delete,
@@ -59,6 +60,7 @@ from zabd.model.paths import (
     ROOT,
     SYSTEM_PATH,
     check_path,
+    is_plain_path,
     sequential_name,
 )
 from zabd.znode_tree import txns
@@ -68,7 +70,7 @@ from zabd.znode_tree.permissions import Identities, allowed, expand_acl
 from zabd.znode_tree.quota_check import QuotaCheck, Trace
 from zabd.znode_tree.quotas import QUOTA_PREFIX
 from zabd.znode_tree.tree import ZnodeTree
-from zabd.znode_tree.txns import SET_DATA, Txn
+from zabd.znode_tree.txns import CREATE, SET_DATA, Txn
 from zabd.znode_tree.znode import (
     CONTAINER_OWNER,
     is_session,
@@ -83,6 +85,12 @@ SEQUENCE_MAX: Final = (1 << 31) - 1
 """The last sequence number before the suffix turns negative, as ZooKeeper's does."""
 
 _WRITE: Final = int(Perms.WRITE)
+_CREATE: Final = int(Perms.CREATE)
+
+_EPHEMERAL: Final = int(CreateMode.EPHEMERAL)
+_SEQUENTIAL: Final = int(CreateMode.PERSISTENT_SEQUENTIAL)
+_SESSIONS_OWN_OR_NOT: Final = _EPHEMERAL | _SEQUENTIAL
+"""The greatest flags of a create that has neither a time to live nor is a container."""
 
 _SYSTEM_PATHS: Final = frozenset({ROOT, SYSTEM_PATH, QUOTA_PATH, CONFIG_PATH})
 
@@ -174,12 +182,17 @@ class Preparer:
             return txns.error(refusal.code)
 
     def prepare_set_data(
-        self, zxid: int, time_ms: int, session_id: int, identities: Identities, op: SetData
+        self,
+        zxid: int,
+        time_ms: int,
+        session_id: int,
+        identities: Identities,
+        op: tuple[str, bytes | None, int],
     ) -> Txn | None:
         """The txn of a setData that is as nearly all are; None where `prepare` has to be asked.
 
-        The same checks, without a table, a request object and an exception between them: 1.1 us,
-        where `prepare` takes 2.9 us.
+        The same checks, without a table, a request object and an exception between them: 0.8 us,
+        where `prepare` takes 2.9 us. `op` has a path, data and a version.
         """
         path, data, wanted = op
         outstanding = self._outstanding
@@ -193,19 +206,63 @@ class Preparer:
             or self._quotas.pending
         ):
             return None
-        version = next_version(view.version)
-        pending = PendingZnode(
-            version,
-            view.aversion,
-            view.created,
-            view.child_count,
-            view.acl,
-            view.owner,
-            time_ms,
-            data,
-        )
-        outstanding.put(zxid, path, pending)
+        version = view.version
+        version = version + 1 if 0 <= version < SEQUENCE_MAX else next_version(version)
+        outstanding.put_data(zxid, path, view, version, time_ms, data)
         return (SET_DATA, path, data, version)
+
+    def prepare_create(
+        self,
+        zxid: int,
+        time_ms: int,
+        session_id: int,
+        identities: Identities,
+        op: tuple[str, bytes | None, int],
+    ) -> Txn | None:
+        """The txn of a create for everybody, without a time to live, as nearly all are; else None.
+
+        As `prepare_set_data`: 1.6 us, where `prepare` takes 3.6 us. `op`: path, data and flags.
+        """
+        path, data, flags = op
+        cut = path.rfind("/")
+        outstanding, parent_path = self._outstanding, path[:cut] or ROOT
+        parent = outstanding.view(parent_path)
+        if (
+            parent is None
+            or cut < 0
+            or not 0 <= flags <= _SESSIONS_OWN_OR_NOT
+            or not outstanding.session_is_live(session_id)
+            or (parent.acl is not OPEN_ACL_UNSAFE and not allowed(parent.acl, _CREATE, identities))
+            or (parent.owner and is_session(parent.owner))
+            or parent.created > SEQUENCE_MAX
+            or self._tree.quotas
+            or self._quotas.pending
+        ):
+            return None
+        if flags & _SEQUENTIAL:
+            path = self._sequential(path, parent)
+        if (
+            outstanding.view(path) is not None
+            or not is_plain_path(path)
+            or path.startswith(QUOTA_PREFIX)
+        ):
+            return None
+        created = parent.created + 1
+        above = PendingZnode(
+            parent.version,
+            parent.aversion,
+            created,
+            parent.child_count + 1,
+            parent.acl,
+            parent.owner,
+            parent.mtime,
+            parent.data,
+        )
+        owner = session_id if flags & _EPHEMERAL else 0
+        outstanding.put(zxid, parent_path, above)
+        newborn = PendingZnode(0, 0, 0, 0, OPEN_ACL_UNSAFE, owner, time_ms, data)
+        outstanding.put(zxid, path, newborn)
+        return (CREATE, path, data, None, owner, created)
 
     def close_session(self, zxid: int, time_ms: int, session_id: int) -> Txn:
         """The txn that ends a session, its ephemerals in flight included; for expiry."""

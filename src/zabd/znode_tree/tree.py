@@ -17,10 +17,10 @@ The client protocol's sections on Stat, kinds of znodes and system nodes; `txns`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from zabd.model.acl import Acl
+from zabd.model.acl import OPEN_ACL_UNSAFE, Acl
 from zabd.model.ops import OpCode
 from zabd.model.paths import CONFIG_PATH, ROOT
 from zabd.model.results import (
@@ -38,7 +38,7 @@ from zabd.znode_tree import txns
 from zabd.znode_tree.digest import secret_hash, session_hash
 from zabd.znode_tree.quotas import QUOTA_PREFIX, limited_path
 from zabd.znode_tree.state import CHANGED_MAX, TreeState
-from zabd.znode_tree.txns import Txn
+from zabd.znode_tree.txns import CREATE, SET_DATA, Entry, Txn
 from zabd.znode_tree.znode import Znode, stat_of
 
 _CREATED: Final = EventType.CREATED
@@ -70,6 +70,12 @@ class Applied(NamedTuple):
 
 _Applier: TypeAlias = Callable[["ZnodeTree", int, int, int, Txn], Applied]
 
+Answer: TypeAlias = Callable[[int, int, Znode, str], None]
+"""Told of a setData or a create: request id, zxid, the znode, and the path if it is new."""
+
+RUN_MAX: Final = CHANGED_MAX // 2
+"""Txns that are applied without a look at what waits for the digest; each changes two paths."""
+
 _NOTHING: Final = Applied(0, None, ())
 
 # A NamedTuple's own constructor is a call in Python; this one takes a third of its time.
@@ -98,26 +104,91 @@ class ZnodeTree(TreeState):
         self.time_ms = time_ms
         return applied
 
-    def apply_set_data(self, zxid: int, time_ms: int, txn: Txn) -> Znode | None:
-        """Apply a setData of which nobody has to be told; None where `apply` has to be asked.
+    def apply_run(
+        self,
+        zxid: int,
+        time_ms: int,
+        entries: Sequence[Entry],
+        at: int,
+        me: int,
+        answer: Answer,
+        watched: Mapping[str, object],
+    ) -> int:
+        """Apply the setData and creates that stand together from `entries[at]` on, from `zxid` on.
 
-        For the loop that delivers batches, whose commonest txn this is: 0.6 us instead of 1.2 us.
+        Returns the place behind them. Takes only what leaves nobody to tell and no books to keep;
+        the entry where it ends, maybe the first, is for `apply`. `answer` is told of each that
+        member `me` asked for, while the tree stands at it; it ends as soon as somebody watches.
+
+        The loop that every member goes through with nearly every txn, so it makes few calls: 0.4 us
+        for a setData and 0.8 us for a create, where `apply` takes 1.2 us and 1.6 us.
         """
-        if zxid <= self.zxid or self.quotas or len(self._changed) > CHANGED_MAX:
-            return None
-        _, path, data, version = txn
-        node = self.nodes[path]
-        self._changed[path] = None  # `_before_change` in place: its call is a tenth of all this
-        if self.packed_stats:
-            self.packed_stats.pop(path, None)
-        if self._walk is not None:
-            self._walk.keep(path, node)
-        old = node.data
-        self.data_bytes += (len(data) if data else 0) - (len(old) if old else 0)
-        node.data = data
-        node.version = version
-        node.mzxid = self.zxid = zxid
-        node.mtime = self.time_ms = time_ms
+        if zxid <= self.zxid or self.quotas:
+            return at
+        nodes, changed, packed_stats, walk = (
+            self.nodes,
+            self._changed,
+            self.packed_stats,
+            self._walk,
+        )
+        run = entries[at : at + RUN_MAX]
+        if len(changed) + 2 * len(run) > CHANGED_MAX:
+            self._settle()
+        growth = 0
+        self.time_ms = time_ms
+        for origin, request_id, _, txn in run:
+            if watched:
+                break
+            path = ""
+            if txn[0] == SET_DATA:
+                _, changed_path, data, version = txn
+                node = nodes[changed_path]
+                changed[changed_path] = None  # `_before_change` in place: its call is a fifth
+                if packed_stats:
+                    packed_stats.pop(changed_path, None)
+                if walk is not None:
+                    walk.keep(changed_path, node)
+                old = node.data
+                growth += (len(data) if data else 0) - (len(old) if old else 0)
+                node.data = data
+                node.version = version
+                node.mzxid = zxid
+                node.mtime = time_ms
+            elif txn[0] == CREATE and self._is_plain(txn):
+                path = txn[1]
+                node = self._create_plain(zxid, time_ms, txn)
+            else:
+                break
+            self.zxid = zxid
+            zxid += 1
+            at += 1
+            if origin == me:
+                answer(request_id, self.zxid, node, path)
+        self.data_bytes += growth
+        return at
+
+    def _is_plain(self, txn: Txn) -> bool:
+        """Whether this create needs no books but the tree's own: for everybody, and no quota."""
+        return txn[3] is None and not txn[1].startswith(QUOTA_PREFIX)
+
+    def _create_plain(self, zxid: int, time_ms: int, txn: Txn) -> Znode:
+        """`_create` of what `_is_plain`, without what watches are told: half of what it takes."""
+        _, path, data, _, owner, parent_created = txn
+        nodes = self.nodes
+        parent_path = path[: path.rindex("/")] or ROOT
+        parent = nodes[parent_path]
+        self._before_change(parent_path, parent)
+        parent.created = parent_created
+        parent.pzxid = zxid
+        if parent.children is None:
+            parent.children = {}
+        parent.children[path] = None
+        node = Znode(data, OPEN_ACL_UNSAFE, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
+        nodes[path] = node
+        self._changed[path] = None
+        self.data_bytes += len(path) + (len(data) if data else 0)
+        if owner:
+            self._list_owned(path, owner)
         return node
 
     def _create(self, zxid: int, time_ms: int, _session_id: int, txn: Txn) -> Applied:

@@ -15,11 +15,15 @@ ZooKeeper client protocol: Stat, kinds of znodes.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from zabd.model.acl import Acl
 from zabd.model.stat import Stat
 
 CONTAINER_OWNER = -(1 << 63)
 """The `owner` of a container: 0x8000000000000000 as a signed 64-bit int."""
+
+StatFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int]
 
 _TTL_BASE = -(1 << 56)
 TTL_MAX_MS = (1 << 40) - 1
@@ -89,11 +93,16 @@ class Znode:
 
 def stat_of(node: Znode) -> Stat:
     """The Stat of `node` as it is on the wire, fields in wire order."""
+    # Without the constructor's own call in Python: 0.3 us instead of 0.6 us.
+    return tuple.__new__(Stat, stat_fields(node))
+
+
+def stat_fields(node: Znode) -> StatFields:
+    """The fields of `stat_of`, for who only packs them."""
     children, data, owner = node.children, node.data, node.owner
     child_count = len(children) if children else 0
     cversion = 2 * node.created - child_count
-    # Without the constructor's own call in Python: 0.3 us instead of 0.6 us.
-    fields = (
+    return (
         node.czxid,
         node.mzxid,
         node.ctime,
@@ -106,7 +115,6 @@ def stat_of(node: Znode) -> Stat:
         child_count,
         node.pzxid,
     )
-    return tuple.__new__(Stat, fields)
 
 
 def children_of(node: Znode) -> list[str]:

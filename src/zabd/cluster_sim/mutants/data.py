@@ -1,11 +1,10 @@
 """Mistakes about what the leader prepares and what a txn does: M34-M36, M50-M52 and M60."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Final
 
 from zabd.cluster_sim.mutants.mutant import Mutant, Patch
-from zabd.model.ops import SetData
 from zabd.model.paths import ROOT, sequential_name
 from zabd.model.zxid import Zxid
 from zabd.zab import log
@@ -14,17 +13,32 @@ from zabd.znode_tree import txns
 from zabd.znode_tree.outstanding import Outstanding, ZnodeView
 from zabd.znode_tree.permissions import Identities
 from zabd.znode_tree.prepare import Preparer
-from zabd.znode_tree.tree import Applied, ZnodeTree
-from zabd.znode_tree.txns import Txn
-from zabd.znode_tree.znode import Znode, next_version
+from zabd.znode_tree.tree import Answer, Applied, ZnodeTree
+from zabd.znode_tree.txns import Entry, Txn
+from zabd.znode_tree.znode import next_version
 
 _Applier = Callable[[ZnodeTree, int, int, int, Txn], Applied]
 
 
 def _applier(kind: int, make: Callable[[_Applier], _Applier]) -> list[Patch]:
-    """Another way to apply one kind of txn, made of the right one."""
+    """Another way to apply one kind of txn, made of the right one; nothing goes a shorter way."""
     right = ZnodeTree._appliers
-    return [(ZnodeTree, "_appliers", {**right, kind: make(right[kind])})]
+    return [
+        (ZnodeTree, "_appliers", {**right, kind: make(right[kind])}),
+        (ZnodeTree, "apply_run", no_short_way),
+    ]
+
+
+def no_short_way(
+    _self: ZnodeTree,
+    _zxid: int,
+    _time_ms: int,
+    _entries: Sequence[Entry],
+    at: int,
+    *_: object,
+) -> int:
+    """`apply_run` that leaves everything to `apply`."""
+    return at
 
 
 # --- what a txn does -----------------------------------------------------------------------------
@@ -93,16 +107,26 @@ def _mtime_of_this_machine() -> list[Patch]:
 
 
 def _short_way_leaves_mtime() -> list[Patch]:
-    short_way = ZnodeTree.apply_set_data
+    short_way = ZnodeTree.apply_run
 
-    def forgetful(self: ZnodeTree, zxid: int, time_ms: int, txn: Txn) -> Znode | None:
-        before = self.nodes[txn[1]].mtime
-        node = short_way(self, zxid, time_ms, txn)
-        if node is not None:
+    def forgetful(
+        self: ZnodeTree,
+        zxid: int,
+        time_ms: int,
+        entries: Sequence[Entry],
+        at: int,
+        me: int,
+        answer: Answer,
+        watched: Mapping[str, object],
+    ) -> int:
+        node = self.get(entries[at][3][1]) if entries[at][3][0] == txns.SET_DATA else None
+        before = 0 if node is None else node.mtime
+        end = short_way(self, zxid, time_ms, entries[: at + 1], at, me, answer, watched)
+        if node is not None and end > at:
             node.mtime = before
-        return node
+        return end
 
-    return [(ZnodeTree, "apply_set_data", forgetful)]
+    return [(ZnodeTree, "apply_run", forgetful)]
 
 
 def _close_in_own_order() -> list[Patch]:
@@ -139,13 +163,19 @@ def _version_from_applied() -> list[Patch]:
     prepare_set_data = Preparer.prepare_set_data
 
     def hasty(
-        self: Preparer, zxid: int, time_ms: int, session: int, who: Identities, op: SetData
+        self: Preparer,
+        zxid: int,
+        time_ms: int,
+        session: int,
+        who: Identities,
+        op: tuple[str, bytes | None, int],
     ) -> Txn | None:
         txn = prepare_set_data(self, zxid, time_ms, session, who, op)
-        node = self._tree.get(op.path)
+        path, data, _ = op
+        node = self._tree.get(path)
         if txn is None or node is None:
             return txn
-        return txns.set_data(op.path, op.data, next_version(node.version))
+        return txns.set_data(path, data, next_version(node.version))
 
     return [(Preparer, "prepare_set_data", hasty)]
 

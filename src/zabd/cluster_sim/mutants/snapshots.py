@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgpack
 
+from zabd.cluster_sim.mutants.data import no_short_way
 from zabd.cluster_sim.mutants.mutant import Mutant, Patch
 from zabd.model.errors import DamagedError
 from zabd.storage import recovery, small_file
@@ -37,7 +38,10 @@ def _walk_misses_the_parent() -> list[Patch]:
         finally:
             tree._walk = walk
 
-    return [(ZnodeTree, "_appliers", {**ZnodeTree._appliers, txns.CREATE: unseen})]
+    return [
+        (ZnodeTree, "_appliers", {**ZnodeTree._appliers, txns.CREATE: unseen}),
+        (ZnodeTree, "apply_run", no_short_way),
+    ]
 
 
 class _LateWalk(SnapshotWalk):
