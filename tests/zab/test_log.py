@@ -95,6 +95,21 @@ def test_only_the_next_zxid_or_a_later_epochs_first_follows() -> None:
     assert not follows(Zxid.of(1, 1), Zxid.of(2, 4))
 
 
+_near = st.builds(
+    lambda epoch, counter: Zxid.of(epoch, counter % 2**32),
+    st.integers(0, 3),
+    st.integers(-3, 3),
+)
+
+
+@given(_near, _near)
+def test_what_follows_is_of_the_same_epoch_or_begins_a_later_one(first: Zxid, after: Zxid) -> None:
+    """Also where a counter is used up, or an epoch has only begun."""
+    same = first.epoch == after.epoch and first.counter == after.counter + 1
+    begins = first.epoch > after.epoch and first.counter == 1
+    assert follows(first, after) is (same or begins)
+
+
 def test_a_tail_finds_boundaries_not_zxids() -> None:
     """TRUNC falls on batch ends, because only those are the same on all members."""
     one, two, three = history((1, 1, 3), (1, 4, 2), (3, 1, 1))

@@ -2,9 +2,10 @@
 
 asyncio's own loop, uvloop's and the simulator's VirtualLoop share these, so a member runs unchanged
 on each. Every module of this room takes its loop as this protocol, and the type checker refuses a
-call that is not listed. Transports are used for `write`, `close`, `abort`, `is_closing`,
-`pause_reading`, `resume_reading`, `set_write_buffer_limits`, `get_write_buffer_size`,
-`can_write_eof`, `write_eof` and `get_extra_info` ("peername", "sockname", "socket").
+call that is not listed. Transports are used for `write`, `writelines`, `close`, `abort`,
+`is_closing`, `pause_reading`, `resume_reading`, `set_write_buffer_limits`,
+`get_write_buffer_size`, `can_write_eof`, `write_eof` and `get_extra_info` ("peername",
+"sockname", "socket").
 """
 
 import asyncio

@@ -48,6 +48,7 @@ from zabd.zab.log import (
     LogPosition,
     chain_of,
     follows,
+    known_header,
     last_zxid,
     parse_header,
 )
@@ -107,9 +108,9 @@ class TxnLog:
     def append(self, record: bytes, committed: int, done: Done) -> None:
         """Add a record behind the last one; `done` once it is durable (T1).
 
-        Raises LocalProtocolError if it does not follow.
+        It was framed here, or checked when it came. LocalProtocolError if it does not follow.
         """
-        header = parse_header(record)
+        header = known_header(record)
         if header.previous != self.end.chain or not follows(header.first, self.end.zxid):
             raise LocalProtocolError(
                 f"the record of {header.first!r} does not follow the log's end {self.end.zxid!r}"

@@ -15,7 +15,7 @@ from zabd.model.errors import RemoteProtocolError
 from zabd.model.zxid import Zxid
 from zabd.zab import messages
 from zabd.zab.log import CHAIN_SIZE, HEADER_SIZE, LogPosition
-from zabd.zab.messages import Message, PeerState, Standing
+from zabd.zab.messages import Ack, Carried, Commit, Message, PeerState, Propose, Standing
 
 FRAME_BYTES_MAX: Final = 24 << 20
 """A batch of 8 MiB and one more request, with room for a jute.maxbuffer above the default."""
@@ -202,6 +202,9 @@ def decode(body: bytes | memoryview) -> Message:
     """The message in a frame without its length; RemoteProtocolError if there is none in it."""
     try:
         array = msgpack.unpackb(body, use_list=False, max_map_len=0)
+        short = _SHORT.get(array[0])
+        if short is not None and (message := short(array)) is not None:
+            return message
         kind, checks = _DECODERS[_check_number(array[0])]
         if len(array) != len(checks) + 1:
             raise ValueError(f"{kind.__name__} has {len(checks)} fields, not {len(array) - 1}")
@@ -210,6 +213,45 @@ def decode(body: bytes | memoryview) -> Message:
     except (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"a peer's frame holds no message: {error}") from error
     return cast("Callable[..., Message]", kind)(*values)
+
+
+def _short_position(kind: type[Ack | Commit]) -> Callable[[tuple[object, ...]], Message | None]:
+    def make(array: tuple[object, ...]) -> Message | None:
+        if len(array) != _OF_ONE or type(array[1]) is not int or not 0 <= array[1] <= _U64_MAX:
+            return None
+        return kind(Zxid(array[1]))
+
+    return make
+
+
+def _short_propose(array: tuple[object, ...]) -> Message | None:
+    if len(array) != _OF_THREE:
+        return None
+    _, first, count, record = array
+    if type(first) is not int or type(count) is not int or type(record) is not bytes:
+        return None
+    if 0 <= first <= _U64_MAX and 1 <= count < 1 << 32 and len(record) >= HEADER_SIZE:
+        return Propose(Zxid(first), count, record)
+    return None
+
+
+def _short_carried(array: tuple[object, ...]) -> Message | None:
+    if len(array) != _OF_ONE or type(array[1]) is not bytes:
+        return None
+    return Carried(array[1])
+
+
+_OF_ONE: Final = 2
+_OF_THREE: Final = 4
+"""How long an array is, its number included."""
+
+_SHORT: Final = {
+    _PROPOSE: _short_propose,
+    _CARRIED: _short_carried,
+    _ENCODERS[Ack][0]: _short_position(Ack),
+    _ENCODERS[Commit][0]: _short_position(Commit),
+}
+"""What every batch is made of: the same checks in a third of the time. None is for the long way."""
 
 
 class Decoder:

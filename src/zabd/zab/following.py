@@ -69,13 +69,11 @@ class Following:
     @property
     def deadline_ms(self) -> int:
         """When time alone has something to do here."""
-        times = [self._heard_ms + self._patience_ms()]
+        due_ms = self._heard_ms + self._patience_ms()
         if self._dial_ms is not None:
-            times.append(self._dial_ms)
+            due_ms = min(due_ms, self._dial_ms)
         stalled_at_ms = self._m.stalled_at_ms()
-        if stalled_at_ms is not None:
-            times.append(stalled_at_ms)
-        return min(times)
+        return due_ms if stalled_at_ms is None else min(due_ms, stalled_at_ms)
 
     def _patience_ms(self) -> int:
         config = self._m.config
@@ -147,7 +145,7 @@ class Following:
                 phase.persisted()
             case LearnerBroadcast() as phase:
                 phase.persisted()
-                self._become(Phase.BROADCAST)
+                self._serve_if_in_step()
             case _:
                 pass
 
@@ -175,9 +173,14 @@ class Following:
                 m.commit(phase.serve_from)
                 self._become(Phase.BROADCAST)
             case LearnerBroadcast():
-                self._become(Phase.BROADCAST)
+                self._serve_if_in_step()
             case _:
                 pass
+
+    def _serve_if_in_step(self) -> None:
+        # Asked after every message and every sync: who serves already has nothing to tell.
+        if not self._m.became.serving:
+            self._become(Phase.BROADCAST)
 
     # --- dialling and time ----------------------------------------------------------------------
 

@@ -100,6 +100,12 @@ def parse_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> Rec
     return RecordHeader(Zxid(first), count, length, previous, digest)
 
 
+def known_header(record: bytes) -> RecordHeader:
+    """The header of a record that this process has framed or checked: nothing is checked again."""
+    _, first, count, length, previous, digest = _FIELDS.unpack_from(record)
+    return RecordHeader(Zxid(first), count, length, previous, digest)
+
+
 def check_record(record: bytes) -> RecordHeader:
     """The header of exactly one record; RecordError if any bit of the record is wrong."""
     header = parse_header(record)
@@ -128,9 +134,9 @@ def last_zxid(header: RecordHeader) -> Zxid:
 
 def follows(first: Zxid, after: Zxid) -> bool:
     """Whether a record from `first` on may come right after the zxid `after` (L2)."""
-    if first.epoch == after.epoch:
-        return first == after + 1
-    return first.epoch > after.epoch and first.counter == 1
+    if first == after + 1:
+        return first & COUNTER_MAX != 0  # a counter that overflows is no next epoch
+    return first & COUNTER_MAX == 1 and first > after and first.epoch != after.epoch
 
 
 class Batch(NamedTuple):
