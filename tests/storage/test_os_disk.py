@@ -200,6 +200,112 @@ def test_f15_a_short_write_that_cannot_be_finished_is_a_failure(
     assert outcome.error.errno == errno.EIO
 
 
+class Calls:
+    """What is asked of the kernel, in its order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[str] = []
+        pwritev, fdatasync = os.pwritev, os.fdatasync
+
+        def write(fd: int, buffers: list[bytes], at: int, flags: int = 0) -> int:
+            self.made.append("durable write" if flags & os.RWF_DSYNC else "write")
+            return pwritev(fd, buffers, at, flags)
+
+        def sync(fd: int) -> None:
+            self.made.append("sync")
+            fdatasync(fd)
+
+        monkeypatch.setattr(os, "pwritev", write)
+        monkeypatch.setattr(os, "fdatasync", sync)
+
+    def take(self) -> list[str]:
+        """Those since the last time."""
+        made, self.made = self.made, []
+        return made
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_DSYNC"), reason="Linux has it, others may not")
+def test_a_write_and_its_sync_are_one_call_only_where_nothing_else_is_unsynced(
+    disk: OsDisk, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K6: a durable write covers itself alone; a sync covers all that came before it."""
+    calls = Calls(monkeypatch)
+    pair = (WriteAt("a", 0, [b"ab", b"c"]), Sync("a"))
+
+    owner.perform(disk, Create("a", 4096), *pair)
+    assert calls.take() == ["write", "sync"]  # the new file's size has to become durable as well
+    owner.perform(disk, *pair, WriteAt("a", 9, b"d"), *pair, *pair)
+    assert calls.take() == ["durable write", "write", "write", "sync", "durable write"]
+    owner.perform(disk, WriteAt("a", 0, b"x"))
+    owner.perform(disk, *pair, lane=Lane.BULK)
+    assert calls.take() == ["write", "write", "sync"]
+    owner.perform(disk, Truncate("a", 2), *pair, WriteAt("a", 5, b"y"), Rename("a", "b"))
+    assert calls.take() == ["write", "sync", "write"]
+    owner.perform(disk, WriteAt("b", 0, b"x"), Sync("b"), WriteAt("b", 1, b"x"), Sync("b"))
+    assert calls.take() == ["write", "sync", "durable write"]
+    owner.perform(disk, Create("c"), Sync("c"), WriteAt("c", 0, [b"."] * 1025), Sync("c"))
+    assert calls.take() == ["sync", "write", "write", "sync"]  # more than one call takes
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOSYS])
+def test_where_a_durable_write_is_unknown_it_is_a_write_and_a_sync(
+    disk: OsDisk, owner: Owner, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Asked once; other errors of it are the disk's."""
+    owner.perform(disk, Create("a"), Sync("a"))
+    calls = Calls(monkeypatch)
+    pwritev = os.pwritev
+
+    def refuse(fd: int, buffers: list[bytes], at: int, flags: int = 0) -> int:
+        if flags:
+            raise OSError(number, "not here")
+        return pwritev(fd, buffers, at, flags)
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+    pair = (WriteAt("a", 0, b"abc"), Sync("a"))
+
+    assert results(owner.perform(disk, *pair, *pair)) == [None] * 4
+    assert calls.take() == ["write", "sync"] * 2
+
+
+def test_f13_a_durable_write_that_fails_spoils_its_file(
+    disk: OsDisk, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K4: nothing is tried again, in one call or in two."""
+    owner.perform(disk, Create("a"), Sync("a"))
+
+    def fail(*_args: object) -> None:
+        raise OSError(errno.EIO, "the device is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", fail)
+        first = owner.perform(disk, WriteAt("a", 0, b"abc"), Sync("a"))
+    assert first.error is not None
+
+    for again in ((WriteAt("a", 0, b"x"), Sync("a")), (Sync("a"),)):
+        outcome = owner.perform(disk, *again)
+        assert outcome.error is not None
+        assert outcome.error.errno == errno.EIO
+
+
+def test_f15_a_short_durable_write_is_done_again(
+    disk: OsDisk, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole, and then synced."""
+    owner.perform(disk, Create("a"), Sync("a"))
+    calls = Calls(monkeypatch)
+    pwritev = os.pwritev
+
+    def shorten(fd: int, buffers: list[bytes], at: int, flags: int = 0) -> int:
+        return pwritev(fd, [buffers[0][:1]] if flags else buffers, at, flags)
+
+    monkeypatch.setattr(os, "pwritev", shorten)
+    outcome = owner.perform(disk, WriteAt("a", 0, [b"ab", b"c"]), Sync("a"), Read("a", 0, 9))
+
+    assert results(outcome) == [None, None, b"abc"]
+    assert calls.take() == ["durable write", "write", "sync"]
+
+
 def test_a_short_read_goes_on_to_the_end(
     disk: OsDisk, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ lock; one list of operations is one hand-off there and one back. Invariants K1 t
 
     K5  While an OsDisk is open, no other process has its directory (`flock`), and no other user
         can read it (0700, files 0600).
+    K6  A Sync covers all that was written to its file before. Only where nothing but the write
+        right in front of it is unsynced may the two be one call, which covers that write alone.
 """
 
 import errno
@@ -45,6 +47,12 @@ from zabd.storage.disk import (
 _BUFFERS_MAX: Final = 1024  # IOV_MAX of Linux and macOS: more buffers need a second call
 _DIRECTORY_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
+_DSYNC: Final[int] = getattr(os, "RWF_DSYNC", 0)
+"""Linux: a write that ends when its bytes are durable, as if `fdatasync` came behind it."""
+
+_CANNOT_DSYNC: Final = {errno.EOPNOTSUPP, errno.ENOSYS}
+"""What kernels and file systems say that do not know it."""
+
 _CANNOT_RESERVE: Final = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 """What file systems say that know no reservation."""
 
@@ -68,11 +76,12 @@ class OsDisk:
         self._post = post
         self._root_fd = _open_root(root, trace)
         failed: set[str] = set()
+        unsynced: set[str] = set()
         self._queues: dict[Lane, SimpleQueue[_Job | None]] = {lane: SimpleQueue() for lane in Lane}
         self._threads = [
             threading.Thread(
                 target=self._work,
-                args=(self._queues[lane], _Files(self._root_fd, failed)),
+                args=(self._queues[lane], _Files(self._root_fd, failed, unsynced)),
                 name=f"disk-{lane.value}",
                 daemon=True,  # a stalled disk must not keep a dying process alive
             )
@@ -112,16 +121,22 @@ class OsDisk:
 class _Files:
     """What one lane's thread knows: the descriptors of the files that it writes."""
 
-    def __init__(self, root_fd: int, failed: set[str]) -> None:
+    def __init__(self, root_fd: int, failed: set[str], unsynced: set[str]) -> None:
         self._root_fd = root_fd
         self._failed = failed  # of both lanes, K4
+        self._unsynced = unsynced  # of both lanes, K6
+        self._can_dsync = _DSYNC != 0
         self._open: dict[str, int] = {}
 
     def perform(self, ops: Sequence[DiskOp]) -> DiskOutcome:
         results: list[DiskResult] = []
-        for op in ops:
+        while len(results) < len(ops):
+            op = ops[len(results)]
             try:
-                results.append(self._perform(op))
+                if self._write_durably(ops, len(results)):
+                    results += (None, None)
+                else:
+                    results.append(self._perform(op))
             except OSError as error:
                 self._give_up_on(op)
                 number = error.errno or errno.EIO
@@ -136,17 +151,43 @@ class _Files:
             os.close(descriptor)
         self._open.clear()
 
+    def _write_durably(self, ops: Sequence[DiskOp], at: int) -> bool:
+        """Do a write and the sync behind it in one call, where that is the same (K6).
+
+        Each call gives the interpreter's lock up and waits to have it again: 80 us of CPU for a
+        group of records, where two calls took 105 us.
+        """
+        op = ops[at]
+        if not self._can_dsync or type(op) is not WriteAt or op.file in self._unsynced:
+            return False
+        buffers = [op.data] if isinstance(op.data, bytes) else op.data
+        synced = at + 1 < len(ops) and ops[at + 1] == Sync(op.file)
+        if not synced or len(buffers) > _BUFFERS_MAX:
+            return False
+        try:
+            written = os.pwritev(self._writable(op.file), buffers, op.offset, _DSYNC)
+        except OSError as error:
+            if error.errno not in _CANNOT_DSYNC:
+                raise
+            self._can_dsync = False
+            return False
+        # A short write is done again, in two calls: the first goes on or says why it cannot.
+        return written == sum(map(len, buffers))
+
     def _perform(self, op: DiskOp) -> DiskResult:
         match op:
             case WriteAt(file, offset, data):
+                self._unsynced.add(file)
                 _write_all(self._writable(file), offset, data)
             case Sync(file):
                 _fdatasync(self._writable(file))
+                self._unsynced.discard(file)
             case Read(file, offset, size_bytes):
                 return self._read(file, offset, size_bytes)
             case Create(file, size_bytes):
                 self._create(file, size_bytes)
             case Truncate(file, size_bytes):
+                self._unsynced.add(file)
                 os.ftruncate(self._writable(file), size_bytes)
             case Rename(source, target):
                 self._rename(source, target)
@@ -154,6 +195,7 @@ class _Files:
                 self._forget(file)
                 os.unlink(file, dir_fd=self._root_fd)
                 self._failed.discard(file)
+                self._unsynced.discard(file)
             case SyncDir(path):
                 _with_directory(self._root_fd, path, os.fsync)
             case MakeDir(path):
@@ -196,6 +238,7 @@ class _Files:
     def _create(self, file: str, size_bytes: int) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(file, flags, _FILE_MODE, dir_fd=self._root_fd)
+        self._unsynced.add(file)
         self._open[file] = descriptor
         if size_bytes:
             _reserve(descriptor, size_bytes)
@@ -207,6 +250,10 @@ class _Files:
         self._forget(source)
         self._forget(target)
         self._failed.discard(target)
+        self._unsynced.discard(target)
+        if source in self._unsynced:
+            self._unsynced.remove(source)
+            self._unsynced.add(target)
 
     def _make_dir(self, path: str) -> None:
         try:
