@@ -10,11 +10,11 @@ Dedup recipe, sections 5.6, 5.7, 7 and 8.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from zabd.client.events import EventStream
 from zabd.client.recipes.dedup import outcome
-from zabd.client.recipes.dedup.commit import NotCommittedError
+from zabd.client.recipes.dedup.ending import Doubt, Ending
 from zabd.client.recipes.dedup.errors import (
     DedupError,
     FencedError,
@@ -24,9 +24,7 @@ from zabd.client.recipes.dedup.errors import (
 from zabd.client.recipes.dedup.gate import Gate
 from zabd.client.recipes.dedup.keeper import Keeper
 from zabd.client.recipes.dedup.ledger import Ledger
-from zabd.client.recipes.dedup.options import Previous
-from zabd.client.recipes.dedup.parents import retire_overflowed
-from zabd.client.recipes.dedup.records import COMPLETED, Result, Started
+from zabd.client.recipes.dedup.records import Result, Started
 from zabd.client.recipes.dedup.request import Request
 from zabd.client.recipes.place import PlaceGoneError
 from zabd.model.errors import ClosingError, LocalProtocolError, SessionExpiredError
@@ -35,13 +33,6 @@ from zabd.model.results import MultiPart
 from zabd.model.watch_events import EventType, WatchEvent
 
 T = TypeVar("T")
-
-
-class Doubt(NamedTuple):
-    """An earlier attempt that may have happened: its journal, and what a caller is told of it."""
-
-    journal: Started
-    previous: Previous
 
 
 class Attempt:
@@ -68,15 +59,10 @@ class Attempt:
         self.previous = doubt.previous if doubt else None
         self.replay: Result | None = None
         self.lost = asyncio.Event()
-        self.record: Result | None = None
         self._request = request
         self._place = ledger.place
         self._ledger = ledger
         self._keeper = Keeper(ledger, started)
-        self._doubt = doubt
-        self._replaces = replaces
-        self._on_end = on_end
-        self._counts = counts
         self._ended = False
         self._aborts: list[Callable[[], None]] = []
         self._gate = Gate(
@@ -84,6 +70,16 @@ class Attempt:
             self._error,
             tell=lambda event: request.log.record(event, self._place),
             on_failure=self._on_failure,
+        )
+        self._ending = Ending(
+            request,
+            ledger,
+            started.attempt,
+            doubt=doubt,
+            replaces=replaces,
+            on_failure=self._gate.fail,
+            on_end=on_end,
+            counts=counts,
         )
         self._own_watch: asyncio.Task[None] | None = None
 
@@ -117,6 +113,11 @@ class Attempt:
     def failure(self) -> DedupError | None:
         """Why the key is not ours any more."""
         return self._gate.failure
+
+    @property
+    def record(self) -> Result | None:
+        """The outcome, once it is recorded."""
+        return self._ending.result
 
     @property
     def ended(self) -> bool:
@@ -197,14 +198,13 @@ class Attempt:
     async def release(self) -> None:
         """Free the key: nothing has happened, and the next caller starts afresh."""
         self._require_open()
-        await self._settle(self._free())
+        self._end()
+        await self._ending.free()
 
     async def leave_in_doubt(self, outcome: str = "error") -> None:
         """Give only the lock back: whoever comes next is told that this may have happened."""
         if self._end():
-            self._count("in_doubt")
-            self._request.log.record("in_doubt", self._place, attempt=self.attempt)
-            await self._settle(self._place.leave(outcome))
+            await self._ending.leave(outcome)
 
     # For those who run it.
 
@@ -232,71 +232,13 @@ class Attempt:
     def forsake(self) -> None:
         """End an attempt that is lost; nothing is written (I2)."""
         if self._end():
-            self._count("lost")
-            self._place.client.spawn(self._forsake())
+            self._ending.forsake()
 
     # Inside.
 
-    async def _forsake(self) -> None:
-        with self._request.meter.cleaning():
-            await self._place.leave("error")
-        self._on_end(None)
-
     async def _commit(self, result: Result) -> None:
-        await self._settle(self._record(result))
-
-    async def _record(self, result: Result) -> None:
-        request = self._request
-        journal = request.options.journal
-        try:
-            with request.span("commit", attempt=self.attempt, status=result.status):
-                await self._ledger.commit(result, journal=journal, replaces=self._replaces)
-        except NotCommittedError as error:
-            lost = request.error(SessionLostError, "the session ended before the outcome was kept")
-            lost.committed = False if error.known else None
-            self._gate.fail(lost)
-            self._count("lost")
-            raise lost from error
-        except FencedError as error:
-            self._count("lost")
-            await self._place.leave("error")
-            raise self._fail(FencedError, str(error)) from error
-        self.record = result
-        self._count("executed")
-        request.log.record("committed", self._place, attempt=self.attempt, status=result.status)
-        if result.omitted:
-            request.log.record("omitted", self._place, attempt=self.attempt)
-        self._place.left("completed" if result.status == COMPLETED else "failed")
-
-    async def _free(self) -> None:
-        """Nothing has happened; an earlier attempt that is in doubt stays so."""
-        self._count("executed")
-        if self._request.options.journal:
-            try:
-                await self._ledger.clear(self._doubt.journal if self._doubt else None)
-                self._place.left("error")
-            except (SessionExpiredError, ClosingError):
-                await self._place.leave("error")
-        else:
-            await self._place.leave("error")
-
-    def _count(self, outcome: str) -> None:
-        if self._counts:
-            self._counts = False
-            self._request.meter.ended(outcome)
-
-    async def _settle(self, work: Coroutine[object, object, None]) -> None:
-        """Do what ends the attempt, to its end (I3)."""
         self._end()
-        await asyncio.shield(self._place.client.spawn(self._to_the_end(work)))
-
-    async def _to_the_end(self, work: Coroutine[object, object, None]) -> None:
-        try:
-            with self._request.meter.cleaning():
-                await work
-                await retire_overflowed(self._place)
-        finally:
-            self._on_end(self.record)
+        await self._ending.commit(result)
 
     def _end(self) -> bool:
         if self._ended:

@@ -124,8 +124,7 @@ class Contention:
             with self._request.meter.cleaning():
                 await self._undo_journal(outcome)
                 await self._place.leave(outcome)
-                with suppress(SessionExpiredError, ClosingError):
-                    await retire_overflowed(self._place)
+                await retire_overflowed(self._place)
         finally:
             self._flight.end(record)
 

@@ -12,7 +12,8 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from zabd.client.recipes.dedup.attempt import Attempt, Doubt, Entered
+from zabd.client.recipes.dedup.attempt import Attempt, Entered
+from zabd.client.recipes.dedup.ending import Doubt
 from zabd.client.recipes.dedup.ensemble_time import EnsembleTime
 from zabd.client.recipes.dedup.errors import InDoubtError, NotExecuted, PermanentError
 from zabd.client.recipes.dedup.flights import client_id_of

@@ -1,15 +1,18 @@
 """The znode of a key: a container where the server has them, so that it goes when it is empty."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from zabd.client.recipes.bound import Bound
 from zabd.client.recipes.place import Place
 from zabd.model.acl import Acl
 from zabd.model.errors import (
+    ClosingError,
     ConnectionLossError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    SessionExpiredError,
 )
 from zabd.model.ops import CreateContainer, CreateMode
 from zabd.model.paths import parent_of
@@ -39,7 +42,6 @@ def make_parent(path: str, acl: tuple[Acl, ...]) -> Callable[[Bound], Awaitable[
 async def retire_overflowed(place: Place) -> None:
     """A parent whose counter has overflowed is made anew: delete it as soon as it is empty."""
     if place.name and place.sequence < 0:
-        try:
+        # Not empty, or the session is over: whoever comes next does it.
+        with suppress(NotEmptyError, SessionExpiredError, ClosingError):
             await place.bound.delete(place.parent)
-        except NotEmptyError:
-            return
