@@ -20,6 +20,7 @@ from tests.ensemble.harness import kazoo, wait_until
 from zabd.cli.members import LOOPBACK, Ensemble, Member
 from zabd.cli.words import ask
 from zabd.client import Client, EventStream, SessionState, StateChange, connect
+from zabd.client.metrics import WATCH_NOTIFICATIONS, MemoryMetrics
 from zabd.client.recipes import Dedup, Lock
 from zabd.client.recipes.dedup import Attempt, DedupError, KeyState
 
@@ -103,6 +104,47 @@ def test_one_release_costs_the_same_with_three_waiters_and_with_thirty(shared: E
 
     few, many = asyncio.run(cost_of_a_release(3)), asyncio.run(cost_of_a_release(30))
     assert few == many <= 5
+
+
+@pytest.mark.slow
+def test_two_hundred_waiters_for_a_lock_are_woken_one_by_one(shared: Ensemble) -> None:
+    """What the server receives is linear in the waiters, and each of them hears of one release."""
+
+    def received() -> int:
+        text = ask(LOOPBACK, shared.member(1).client_port, "srvr")
+        return int(text.partition("Received: ")[2].split()[0])
+
+    async def drain(count: int) -> float:
+        async with clients(shared.member(1).address, count + 1, session_s=40.0) as fleet:
+            path = f"/locks/two-hundred-{count}"
+            first = Lock(fleet[0], path)
+            await first.acquire()
+            turns: list[int] = []
+
+            async def take(number: int) -> None:
+                async with Lock(fleet[number], path):
+                    turns.append(number)
+
+            waiting = []
+            for number in range(1, count + 1):
+                waiting.append(asyncio.create_task(take(number)))
+                while len(await fleet[0].get_children(path)) <= number:  # noqa: ASYNC110 - the server's word
+                    await asyncio.sleep(0.005)
+            await asyncio.sleep(0.5)  # the last one's watch is set behind its znode
+            before = received()
+            await first.release()
+            await asyncio.gather(*waiting)
+            after = received()
+            assert turns == list(range(1, count + 1))
+            for zk in fleet[1:]:
+                assert isinstance(zk.metrics, MemoryMetrics)
+                assert sum(zk.metrics.values(WATCH_NOTIFICATIONS).values()) == 1
+            return (after - before) / count
+
+    few, many = asyncio.run(drain(40)), asyncio.run(drain(200))
+    # A look and a delete for each waiter, and a ping now and then.
+    assert 2.0 <= few < 3.0
+    assert 2.0 <= many < 3.0
 
 
 @pytest.mark.timeout(180)
@@ -230,8 +272,9 @@ def holder(hosts: str) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_frozen_holder_is_replaced_and_does_nothing_when_it_wakes(shared: Ensemble) -> None:
-    """Section 16.1 of the recipe, with a session of 4 s."""
+    """Section 16.1 of the recipe, for a function on a thread, which asks the gate."""
     with holder(shared.hosts) as process, kazoo(shared.hosts) as client:
         output = process.stdout
         assert output is not None
