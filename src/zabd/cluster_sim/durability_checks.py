@@ -5,8 +5,8 @@ to nothing, so it is asked at every step. And the real recovery code is run on a
 bytes: at crashes, and at acknowledgements chosen at random (see `audit`).
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from zabd.cluster_sim.disk_image import DiskImage
 from zabd.cluster_sim.ghosts import Durable, DurableLog, History, Majority
@@ -18,10 +18,25 @@ from zabd.storage.epochs import Epochs
 from zabd.storage.recovery import RecoverySink
 from zabd.zab.config import RecoveredState
 from zabd.zab.log import GENESIS, LogPosition
-from zabd.zab.messages import Notification, PeerState
+from zabd.zab.messages import (
+    Ack,
+    AckEpoch,
+    AckNewLeader,
+    Aligned,
+    FollowerInfo,
+    LeaderInfo,
+    Message,
+    NewLeader,
+    Notification,
+    PeerState,
+)
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.zab_checks import Incarnation
+
+
+_ASSURANCES: Final = (Ack, AckEpoch, AckNewLeader, Aligned, FollowerInfo, LeaderInfo, NewLeader)
+"""What only one may say whose disk works (D7)."""
 
 
 class Audit(Protocol):
@@ -59,6 +74,7 @@ class DurabilityChecks:
         self._promised: dict[MemberId, tuple[Epoch, Epoch]] = {}
         self._named: dict[tuple[MemberId, Epoch], LogPosition] = {}
         self._failed: dict[MemberId, None] = {}  # those who know that a write or sync has failed
+        self._closer: dict[MemberId, bool] = {}  # those to be looked at next time
         self._saved: dict[MemberId, Epochs] = {}  # the epochs that were durable last
 
     def fail(self, check: str, detail: str) -> None:
@@ -91,6 +107,10 @@ class DurabilityChecks:
     def disk_failed(self, member: MemberId) -> None:
         """This life of a member has been told that a write or a sync failed (D7)."""
         self._failed[member] = None
+
+    def look_closer(self, member: MemberId) -> None:
+        """What has happened to its log is rare: audit the next thing that rests on it."""
+        self._closer[member] = True
 
     def _forget(self, member: MemberId) -> None:
         self.damaged.pop(member, None)
@@ -152,7 +172,9 @@ class DurabilityChecks:
 
     def _loads(self, who: "Incarnation", *, always: bool = False) -> RecoveredState | None:
         """What a restart would load, if this is a moment to look; None if it is not."""
-        if self.audit is None or who.member in self.damaged or not (always or self.audit.due):
+        if self.audit is None or who.member in self.damaged:
+            return None
+        if not (self._closer.pop(who.member, False) or always or self.audit.due):
             return None
         found = self.audit(who.member)
         if isinstance(found, StorageError):
@@ -162,10 +184,21 @@ class DurabilityChecks:
             self.fail("D11", f"{who} would take its own disk for damaged")
         return found
 
-    def _require_intact(self, who: "Incarnation", told: object) -> None:
+    def _assures(self, who: "Incarnation", message: Message) -> None:
         """Nobody says anything that rests on a disk of which it knows that it has failed (D7)."""
-        if who.member in self._failed:
-            self.fail("D7", f"{who} sends {told} after its disk has failed")
+        if who.member in self._failed and isinstance(message, _ASSURANCES):
+            self.fail("D7", f"{who} sends {message} after its disk has failed")
+
+    def _require_own_share(
+        self, who: "Incarnation", zxid: Zxid, acks: Mapping[MemberId, int]
+    ) -> None:
+        """A leader that commits counts itself only for what its own disk holds (D2)."""
+        others = [member for member, acked in acks.items() if acked >= zxid]
+        chain = who.history.chain_at(zxid)
+        if chain is None or self.quorum.contains([m for m in others if m != who.member]):
+            return
+        if not self.durable[who.member].holds(LogPosition(zxid, chain)):
+            self.fail("D2", f"{who} commits {zxid!r} with itself, where it is not yet durable")
 
     def _require_durable(self, who: "Incarnation", position: LogPosition, check: str) -> None:
         """Everything up to `position` would be there after a crash, or `check` has failed."""
@@ -178,6 +211,7 @@ class DurabilityChecks:
             )
         found = self._loads(who, always=check == "D4")
         if found is not None and position not in History(found.delivered, found.tail):
+            check = "D8" if check == "D1" else check  # the bytes are there
             self.fail(check, f"{who} acks {position.zxid!r}, which a restart would not load")
 
     def _require_reported(self, who: "Incarnation", position: LogPosition) -> None:
@@ -211,7 +245,7 @@ class DurabilityChecks:
         found = self._loads(who)
         if found is not None and found.accepted_epoch < accepted:
             self.fail(
-                "D3", f"{who} promises {accepted}, a restart would load {found.accepted_epoch}"
+                "D10", f"{who} promises {accepted}, a restart would load {found.accepted_epoch}"
             )
         before = self._promised.get(who.member, (0, 0))
         self._promised[who.member] = (max(before[0], accepted), max(before[1], current))

@@ -7,7 +7,6 @@ an order or a prefix is one comparison.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from zabd.cluster_sim.ghosts import Entry, History
 from zabd.cluster_sim.leadership_checks import LeadershipChecks, Rank
@@ -31,7 +30,8 @@ from zabd.zab.messages import (
     Ack,
     AckEpoch,
     AckNewLeader,
-    Aligned,
+    Commit,
+    Diff,
     FollowerInfo,
     LeaderInfo,
     Message,
@@ -39,9 +39,6 @@ from zabd.zab.messages import (
     Notification,
     PeerState,
 )
-
-_ASSURANCES: Final = (Ack, AckEpoch, AckNewLeader, Aligned, FollowerInfo, LeaderInfo, NewLeader)
-"""What only one may say whose disk works (D7)."""
 
 
 class Incarnation:
@@ -159,10 +156,14 @@ class ZabChecker(LeadershipChecks):
     def truncated(self, who: Incarnation, position: LogPosition, end: LogPosition) -> None:
         """A member says that it has cut its history back; its log now ends at `end`."""
         if end != position:
+            lost = [e for e in self.ledger if end.zxid < e.last <= position.zxid]
+            if any(LogPosition(entry.last, entry.chain) in who.history for entry in lost):
+                self.fail("Z10", f"{who} was cut to {end.zxid!r}: {lost[0].last!r} is gone")
             self.fail(
                 "Z11", f"{who} was cut to {position.zxid!r}, but its log ends at {end.zxid!r}"
             )
         who.history.truncate(position.zxid)
+        self.look_closer(who.member)
         self.durable[who.member].truncate(position.zxid)
 
     def installing(self, who: Incarnation, position: LogPosition) -> None:
@@ -179,6 +180,7 @@ class ZabChecker(LeadershipChecks):
         """A member's state has become a snapshot from its leader."""
         who.position = self._place(who, position, "installs")
         who.history = History(position)
+        self.look_closer(who.member)
         self.durable[who.member].restart_at(position)
         self._vouched[who.member] = position
 
@@ -293,13 +295,12 @@ class ZabChecker(LeadershipChecks):
 
     def sent(self, who: Incarnation, link: LinkId, message: Message) -> None:
         """A member says something: may it, by what its disk holds?"""
-        if isinstance(message, _ASSURANCES):
-            self._require_intact(who, message)
+        self._assures(who, message)
         match message:
             case Ack(zxid):
                 self._acknowledged(who, link, zxid)
-            case AckNewLeader(epoch):
-                self._acknowledged_new_leader(who, link, epoch)
+            case AckNewLeader(epoch, zxid):
+                self._acknowledged_new_leader(who, link, epoch, zxid)
                 if who.member not in self.rotten:
                     self.damaged.pop(who.member, None)
             case AckEpoch(_, position):
@@ -310,6 +311,10 @@ class ZabChecker(LeadershipChecks):
                 self._promise(who, epoch, 0)
             case FollowerInfo():
                 self._require_reported(who, message.position)
+            case Commit(zxid):
+                self._require_own_share(who, zxid, self._acks.get(who.leads or 0, {}))
+            case Diff(position) if position not in who.history:
+                self.fail("Z11", f"{who} goes on from {position.zxid!r}, no point of its history")
             case _:
                 pass
 
@@ -325,20 +330,24 @@ class ZabChecker(LeadershipChecks):
         if who.new_leader is not None:
             self.voted(who, who.new_leader.epoch, position)
 
-    def _acknowledged_new_leader(self, who: Incarnation, link: LinkId, epoch: Epoch) -> None:
+    def _acknowledged_new_leader(
+        self, who: Incarnation, link: LinkId, epoch: Epoch, zxid: Zxid
+    ) -> None:
         durable, named = self.durable[who.member], who.new_leader
         if named is None or named.epoch != epoch:
             self.fail("A4", f"{who} acks the NEWLEADER of epoch {epoch}, never received")
             return
         if named.position not in who.history:
             self.fail("Z11", f"{who} acks a history that is not its leader's")
-        self._require_durable(who, named.position, "D4")
+        chain = who.history.chain_at(zxid)  # it may have more than it was asked for by now
+        end = named.position if chain is None else LogPosition(zxid, chain)
+        self._require_durable(who, end, "D4")
         if durable.epochs().current < epoch:
             self.fail("D4", f"{who} acks NEWLEADER {epoch} before the epoch is durable")
         who.acked_new_leader.add(link)
         self._promise(who, epoch, epoch)
-        self._vouch(who, named.position)
-        self.voted(who, epoch, named.position)
+        self._vouch(who, end)
+        self.voted(who, epoch, end)
 
     def counted_itself(self, who: Incarnation, position: LogPosition) -> None:
         """A leader hears that what it proposed is durable here, and counts itself (D2)."""

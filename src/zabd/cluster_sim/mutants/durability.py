@@ -1,82 +1,350 @@
-"""Mistakes about durability and epochs: M01-M17 of the gallery."""
+"""Mistakes about what is durable when, and about epochs: M01-M09 of the gallery.
 
-from collections.abc import Callable
-from typing import Final
+M81 and M82 are ours: the plainest ways to break D8 and D10.
+"""
 
+from collections import deque
+from collections.abc import Generator
+from functools import partial
+from typing import Any, Final
+
+from zabd.cluster_sim.mutants.histories import HISTORIES
 from zabd.cluster_sim.mutants.mutant import Mutant, Patch
-from zabd.model.ids import Epoch
 from zabd.model.zxid import Zxid
-from zabd.storage.storage import Storage
-from zabd.zab.log import LogPosition
+from zabd.storage import recovery
+from zabd.storage.epochs import Epochs, decode_epochs
+from zabd.storage.record import SegmentHeader
+from zabd.zab.broadcast import LeaderBroadcast, LearnerBroadcast
+from zabd.zab.discovery import LeaderDiscovery, LearnerDiscovery
+from zabd.zab.following import Following
+from zabd.zab.learners import Learner
+from zabd.zab.messages import Ack, AckEpoch, AckNewLeader, LeaderInfo, Message, Propose
+from zabd.zab.synchronisation import LearnerSynchronisation
+
+# --- acknowledgements of transactions ------------------------------------------------------------
 
 
 def _ack_before_fsync() -> list[Patch]:
-    append = Storage.append
+    receive = LearnerBroadcast.receive
 
-    def eager(self: Storage, record: bytes, committed: Zxid, done: Callable[[], None]) -> None:
-        append(self, record, committed, lambda: None)
-        done()
+    def eager(self: LearnerBroadcast, message: Message) -> None:
+        receive(self, message)
+        m = self._m
+        if isinstance(message, Propose) and not m.config.observer:
+            m.send(self._link, Ack(m.tail.last.zxid))
 
-    return [(Storage, "append", eager)]
+    def silent(_self: LearnerBroadcast) -> None:
+        """What is durable now was acknowledged before."""
+
+    return [(LearnerBroadcast, "receive", eager), (LearnerBroadcast, "persisted", silent)]
+
+
+def _leader_counts_early() -> list[Patch]:
+    advance = LeaderBroadcast.advance
+
+    def eager(self: LeaderBroadcast, learners: Any) -> None:
+        m = self._m
+        durable, m.durable = m.durable, m.tail.last
+        try:
+            advance(self, learners)
+        finally:
+            m.durable = durable
+
+    return [(LeaderBroadcast, "advance", eager)]
+
+
+# --- promises ------------------------------------------------------------------------------------
 
 
 def _epoch_not_persisted() -> list[Patch]:
-    persist_epochs = Storage.persist_epochs
+    receive, epochs_persisted = LearnerDiscovery.receive, Following._epochs_persisted
+
+    def eager(self: LearnerDiscovery, message: Message) -> None:
+        receive(self, message)
+        m = self._m
+        if m.persisting is not None:
+            m.send(self._link, AckEpoch(m.current_epoch, m.tail.last))
+
+    def silent(self: Following) -> None:
+        if isinstance(self._phase, LearnerDiscovery):
+            self._go_on()  # it was said before
+        else:
+            epochs_persisted(self)
+
+    return [(LearnerDiscovery, "receive", eager), (Following, "_epochs_persisted", silent)]
+
+
+def _epoch_greater_only() -> list[Patch]:
+    def choose(self: LeaderDiscovery, learners: dict[Any, Learner]) -> None:
+        m = self._m
+        counted = [learner.member for learner in learners.values() if learner.counts]
+        if not m.quorum.contains([*counted, *self.own_vote()]):
+            return
+        self.epoch = m.accepted_epoch + 1
+        for learner in learners.values():
+            if learner.accepted_epoch > self.epoch and not learner.observer:
+                self.epoch = learner.accepted_epoch + 1
+        m.persist_epochs(self.epoch, m.current_epoch, m.cluster_id)
+
+    return [(LeaderDiscovery, "_choose", choose)]
+
+
+def _leader_info_early() -> list[Patch]:
+    choose, saved = LeaderDiscovery._choose, LeaderDiscovery.own_promise_saved
+
+    def eager(self: LeaderDiscovery, learners: dict[Any, Learner]) -> None:
+        choose(self, learners)
+        if self.epoch is not None:
+            for learner in learners.values():
+                self._m.send(learner.link, LeaderInfo(self.epoch))
+
+    def silent(self: LeaderDiscovery, learners: dict[Any, Learner]) -> None:
+        outbox, self._m.outbox = self._m.outbox, []
+        saved(self, learners)
+        self._m.outbox = outbox  # it was said before
+
+    return [(LeaderDiscovery, "_choose", eager), (LeaderDiscovery, "own_promise_saved", silent)]
+
+
+def _promise_given_twice() -> list[Patch]:
+    greet, promise = LeaderDiscovery.greet, LeaderDiscovery.promise
+
+    def believe(self: LeaderDiscovery, learner: Learner) -> None:
+        """Take one that has promised this very epoch to somebody for one that has not."""
+        if learner.accepted_epoch == self.epoch:
+            learner.accepted_epoch -= 1
+
+    def greets(self: LeaderDiscovery, learner: Learner, learners: dict[Any, Learner]) -> None:
+        believe(self, learner)
+        greet(self, learner, learners)
+
+    def takes(self: LeaderDiscovery, learner: Learner, message: AckEpoch) -> None:
+        believe(self, learner)
+        promise(self, learner, message)
+
+    return [(LeaderDiscovery, "greet", greets), (LeaderDiscovery, "promise", takes)]
+
+
+def _promise_forgotten() -> list[Patch]:
+    def decode(data: bytes) -> Epochs:
+        epochs = decode_epochs(data)
+        return epochs._replace(accepted=epochs.current)
+
+    return [(recovery, "decode_epochs", decode)]
+
+
+# --- history, then epoch, then the acknowledgement -----------------------------------------------
+
+
+def _persist_at_once(self: LearnerSynchronisation) -> bool:
+    """Ask for the epoch as soon as one is invited; whether that has been done now or before."""
+    m, invited = self._m, self._invited
+    if self._acked or invited is None or m.persisting:
+        return False
+    if m.current_epoch < self.epoch:
+        accepted = max(m.accepted_epoch, self.epoch)
+        m.persist_epochs(accepted, self.epoch, invited.cluster_id, repaired=m.damaged)
+    return True
+
+
+def _ack_before_history() -> list[Patch]:
+    persisted = LearnerSynchronisation.persisted
+
+    def eager(self: LearnerSynchronisation) -> None:
+        if not _persist_at_once(self):
+            persisted(self)
+
+    def ack(self: LearnerSynchronisation) -> None:
+        assert self._invited is not None
+        self._acked = True
+        self._m.send(self._link, AckNewLeader(self.epoch, self._invited.position.zxid))
+
+    return [
+        (LearnerSynchronisation, "persisted", eager),
+        (LearnerSynchronisation, "epochs_persisted", ack),
+    ]
+
+
+def _epoch_before_history() -> list[Patch]:
+    persisted, epochs_persisted = (
+        LearnerSynchronisation.persisted,
+        LearnerSynchronisation.epochs_persisted,
+    )
+
+    def ack_when_whole(self: LearnerSynchronisation) -> None:
+        assert self._invited is not None
+        if self._m.durable.zxid >= self._invited.position.zxid:
+            epochs_persisted(self)
+
+    def eager(self: LearnerSynchronisation) -> None:
+        if not _persist_at_once(self):
+            persisted(self)
+        elif not self._m.persisting:
+            ack_when_whole(self)
+
+    return [
+        (LearnerSynchronisation, "persisted", eager),
+        (LearnerSynchronisation, "epochs_persisted", ack_when_whole),
+    ]
+
+
+def _epoch_at_uptodate() -> list[Patch]:
+    persisted, up_to_date = LearnerSynchronisation.persisted, LearnerSynchronisation._up_to_date
+    epochs_persisted = Following._epochs_persisted
+
+    def ack(self: LearnerSynchronisation) -> None:
+        m, invited = self._m, self._invited
+        if self._acked:
+            persisted(self)
+        elif invited is not None and m.durable.zxid >= invited.position.zxid:
+            self._acked = True
+            m.send(self._link, AckNewLeader(self.epoch, m.durable.zxid))
+
+    def late(self: LearnerSynchronisation, zxid: Zxid) -> None:
+        up_to_date(self, zxid)
+        m = self._m
+        assert self._invited is not None
+        if m.current_epoch < self.epoch:
+            accepted = max(m.accepted_epoch, self.epoch)
+            m.persist_epochs(accepted, self.epoch, self._invited.cluster_id, repaired=m.damaged)
+
+    def booked(self: Following) -> None:
+        if not isinstance(self._phase, LearnerBroadcast):
+            epochs_persisted(self)
+
+    return [
+        (LearnerSynchronisation, "persisted", ack),
+        (LearnerSynchronisation, "_up_to_date", late),
+        (Following, "_epochs_persisted", booked),
+    ]
+
+
+# --- recovery ------------------------------------------------------------------------------------
+
+
+def _tail_dropped() -> list[Patch]:
+    read = recovery._Replay.read
 
     def forgetful(
-        self: Storage,
-        accepted: Epoch,
-        current: Epoch,
-        cluster_id: bytes | None,
-        done: Callable[[], None],
-        *,
-        repaired: bool = False,
-    ) -> None:
-        if current < accepted:
-            done()  # a promise only; it reaches the disk with the next current epoch
-        else:
-            persist_epochs(self, accepted, current, cluster_id, done, repaired=repaired)
+        self: recovery._Replay, headers: list[SegmentHeader]
+    ) -> Generator[Any, Any, None]:
+        yield from read(self, headers)
+        self.pending = deque()
 
-    return [(Storage, "persist_epochs", forgetful)]
+    return [(recovery._Replay, "read", forgetful)]
 
 
-def _trunc_skipped() -> list[Patch]:
-    def skip(_self: Storage, _position: LogPosition, done: Callable[[bool], None]) -> None:
-        done(True)
-
-    return [(Storage, "truncate", skip)]
-
+_mutant = partial(Mutant, level="zab")
 
 DURABILITY: Final = (
-    Mutant(
+    _mutant(
         name="ack-before-fsync",
         bug="M01",
-        what="a member acknowledges a batch when it is handed to the disk, before it is durable",
+        what="a follower acknowledges a batch when it is handed to the disk, before it is durable",
         history="A leads, C is cut off; B acknowledges what it has only buffered, A replies; "
         "A and B lose power, B and C go on without the write",
         reference="classical; Ganesan et al., FAST 2017",
-        level="zab",
-        found_by=frozenset({"D1", "D2"}),
+        found_by=frozenset({"D1"}),
         patches=_ack_before_fsync,
     ),
-    Mutant(
+    _mutant(
+        name="leader-counts-early",
+        bug="M02",
+        what="a leader counts itself for a batch that its own disk does not hold yet",
+        history="A leads, C is cut off; B makes a write durable and acknowledges it, A has only "
+        "buffered it and replies; A and B lose power, A and C go on without the write",
+        reference="Ongaro's thesis on Raft, 10.2.1, states the rule",
+        found_by=frozenset({"D2"}),
+        patches=_leader_counts_early,
+    ),
+    _mutant(
         name="epoch-not-persisted",
         bug="M03",
-        what="a member promises an epoch before its promise is durable",
+        what="a follower promises an epoch before its promise is durable",
         history="B promises epoch 2 to A, restarts, and promises 2 once more, to C",
         reference="the paper's step `f.p := e'`; ZOOKEEPER-335",
-        level="zab",
         found_by=frozenset({"D3"}),
         patches=_epoch_not_persisted,
     ),
-    Mutant(
-        name="trunc-skipped",
-        bug="M14",
-        what="a follower says that it has cut its history back, and has not",
-        history="the disk fails during a TRUNC; the follower goes on with an entry that nobody has",
-        reference="ZOOKEEPER-3701",
-        level="zab",
-        found_by=frozenset({"Z11"}),
-        patches=_trunc_skipped,
+    _mutant(
+        name="epoch-greater-only",
+        bug="M04",
+        what="a new epoch only has to be greater than the promises above it, not than equal ones",
+        history="A proposes 2, A and B accept, A crashes; C hears that B accepted 2, finds that 2 "
+        "is not greater than 2, and proposes 2: the answer of B cannot count, for ever",
+        reference="ZOOKEEPER-1343: the fix is this one character",
+        found_by=frozenset({"Z16"}),
+        patches=_epoch_greater_only,
     ),
+    _mutant(
+        name="leader-info-early",
+        bug="M05",
+        what="a leader names its epoch before its own promise is durable",
+        history="A leads 2 with B and logs 2:1, crashes, and has forgotten 2; with C it leads "
+        "another epoch 2 and logs another 2:1",
+        reference="ZOOKEEPER-1291",
+        found_by=frozenset({"D3"}),
+        patches=_leader_info_early,
+    ),
+    _mutant(
+        name="promise-given-twice",
+        bug="M06",
+        what="a promise counts that its follower has given for the same epoch before",
+        history="of five, A hears A, B and C, proposes 2, C promises, B has moved on; D with B and "
+        "E establishes 2; E loses D, comes to A, and promises 2 again: A has A, C and E",
+        reference="the rule of the reply that does not count, beside ZOOKEEPER-1343",
+        found_by=frozenset({"Z16"}),
+        patches=_promise_given_twice,
+    ),
+    _mutant(
+        name="ack-before-history",
+        bug="M07",
+        what="a follower acknowledges NEWLEADER before the history it was sent is durable",
+        history="1:1 is committed on A and C, A crashes; C leads 2, B is sent 1:1, writes epoch 2 "
+        "and acknowledges, 1:1 still buffered; B and C crash; B wins against A and cuts off 1:1",
+        reference="ZOOKEEPER-3911, ZOOKEEPER-4646, ZOOKEEPER-4785",
+        found_by=frozenset({"D4"}),
+        patches=_ack_before_history,
+    ),
+    _mutant(
+        name="epoch-before-history",
+        bug="M08",
+        what="a follower writes the current epoch before the history it stands for is durable",
+        history="as M07, but B crashes between the epoch's file and the log, before it says "
+        "anything; C crashes, A and B restart, B wins by its epoch",
+        reference="ZOOKEEPER-4643",
+        found_by=frozenset({"D4"}),
+        patches=_epoch_before_history,
+    ),
+    _mutant(
+        name="epoch-at-uptodate",
+        bug="M09",
+        what="a follower writes the current epoch only at UPTODATE, after it has acknowledged",
+        history="1:2 is only on A, which crashes; C leads 2 with B, which has acknowledged and has "
+        "not written 2 yet; C logs 2:1 alone and crashes; 1:2 of A wins and is committed, "
+        "though epoch 2 had broadcast",
+        reference="ZOOKEEPER-1282",
+        found_by=frozenset({"D4"}),
+        patches=_epoch_at_uptodate,
+    ),
+    _mutant(
+        name="tail-dropped",
+        bug="M81",
+        what="a restart keeps of its log only what it knows to be committed",
+        history="B acknowledges 1:1 and crashes before it hears that it is committed; A crashes; "
+        "B and C go on without 1:1, which A has replied to",
+        reference="classical: what is acknowledged counts for the quorum, committed or not",
+        found_by=frozenset({"D8"}),
+        patches=_tail_dropped,
+    ),
+    _mutant(
+        name="promise-forgotten",
+        bug="M82",
+        what="a restart takes the current epoch for the accepted one",
+        history="B promises epoch 2 to A, restarts with a promise of 1, and promises 2 to C",
+        reference="classical: a vote has to outlive a restart (Ongaro and Ousterhout, 2014, 5.1)",
+        found_by=frozenset({"D10"}),
+        patches=_promise_forgotten,
+    ),
+    *HISTORIES,
 )
