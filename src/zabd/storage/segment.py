@@ -81,11 +81,21 @@ class Window:
         while self.offset < self._end:
             yield from self._need(HEADER_SIZE + MARK_BYTES)
             at = self.offset - self._origin
-            if decode_mark(self._data, at, self._number, self._origin) is not None:
-                self.offset += MARK_BYTES
-                continue
-            return (yield from self._record())
+            mark = decode_mark(self._data, at, self._number, self._origin)
+            if mark is None and (self._begins(at) or not self._begins(at + MARK_BYTES)):
+                return (yield from self._record())
+            # Also a mark that has rotted is passed over, as recovery has done: what it vouched for
+            # is here, and a later mark says so.
+            self.offset += MARK_BYTES
         return None
+
+    def _begins(self, at: int) -> bool:
+        """Whether a record begins at that place of what is in memory."""
+        try:
+            parse_header(self._data, at)
+        except RecordError:
+            return False
+        return True
 
     def _record(self) -> Procedure[bytes]:
         try:

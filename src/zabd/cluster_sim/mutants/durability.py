@@ -8,6 +8,7 @@ from collections.abc import Generator
 from functools import partial
 from typing import Any, Final
 
+from zabd.cluster_sim.disks import DiskSpeed
 from zabd.cluster_sim.mutants.histories import HISTORIES
 from zabd.cluster_sim.mutants.mutant import Mutant, Patch
 from zabd.model.zxid import Zxid
@@ -295,6 +296,15 @@ DURABILITY: Final = (
         reference="the rule of the reply that does not count, beside ZOOKEEPER-1343",
         found_by=frozenset({"Z16"}),
         patches=_promise_given_twice,
+        # Two that are named leaders at once, slow to promise, and links that break meanwhile.
+        shape={
+            "voters": 5,
+            "kinds": ("named leader", "cut"),
+            "fault_every_ms": 50,
+            "tick_ms": 200,
+            "faults_ms": 10_000,
+            "disk_speed": DiskSpeed(write_us=(20, 200), sync_us=(2_000, 40_000)),
+        },
     ),
     _mutant(
         name="ack-before-history",
