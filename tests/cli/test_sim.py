@@ -29,7 +29,7 @@ def test_a_failing_seed_prints_the_command_that_repeats_it() -> None:
     planted = ("--mutant", "ack-before-fsync")
     result = run("run", "--level", "zab", "--start", "3", "--seeds", "1", *planted)
     assert result.exit_code == 1
-    assert "DurableSelfAck" in result.output
+    assert "DurableBeforeAck" in result.output
     again = "zabctl sim run --level zab --start 3 --seeds 1 --mutant ack-before-fsync"
     assert f"again: {again}" in result.output
     assert run(*again.split()[2:]).exit_code == 1
@@ -116,8 +116,8 @@ def test_a_saved_failure_is_shrunk(tmp_path: Path) -> None:
     page = tmp_path / "small.html"
     result = run("shrink", str(saved), "--html", str(page), "--seconds", "5")
     assert result.exit_code == 0
-    assert "after:  1 member, 0 faults, 1 request," in result.output
-    assert "D2 DurableSelfAck" in page.read_text()
+    assert "after:  2 members, 0 faults, 1 request," in result.output
+    assert "D1 DurableBeforeAck" in page.read_text()
     again = run("replay", str(tmp_path / "run.small.json"))
     assert "the same trace" in again.output
 

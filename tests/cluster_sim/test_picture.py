@@ -33,7 +33,7 @@ def test_a_page_asks_for_nothing() -> None:
     assert not re.search(r"https?://|src=|@import|url\(|fetch\(|XMLHttpRequest", text)
     assert "default-src 'none'" in text
     assert "@RECORD@" not in text
-    assert "D2" in text
+    assert "D1" in text
 
 
 def test_a_label_cannot_end_the_record() -> None:
@@ -69,7 +69,7 @@ def text(browser: Browser, where: str) -> str:
 def test_the_broken_invariant_stands_on_top_and_is_chosen(browser: Browser, tmp_path: Path) -> None:
     """With why it happened, and what each member was then."""
     shown(browser, FAILING, tmp_path / "run.html")
-    assert "D2 DurableSelfAck is broken" in text(browser, "#verdict")
+    assert "D1 DurableBeforeAck is broken" in text(browser, "#verdict")
     assert "asked to propose 2" in text(browser, "#event")
     assert "not yet durable" in text(browser, "#said")
     members = text(browser, "#members")

@@ -88,9 +88,9 @@ def test_a_broken_invariant_is_the_last_event_and_has_a_cause() -> None:
     record = record_of(Plan(3, "zab", "ack-before-fsync"))
     last = record.events[-1]
     assert last.kind == "violation"
-    assert record.events[last.cause].label.startswith("asked to propose")
+    assert "Propose 1:1" in record.events[last.cause].label
     told = record.as_object()
-    assert told["failure"]["id"] == "D2"
+    assert told["failure"]["id"] == "D1"
     assert len(told["at"]) == len(told["kind"]) == len(record.events)
 
 

@@ -22,7 +22,7 @@ def test_a_saved_run_is_had_again(tmp_path: Path) -> None:
     read = Saved.read(tmp_path / "run.json")
     assert read == saved
     assert outcome.failure is not None
-    assert read.failure == ("D2", outcome.failure.detail)
+    assert read.failure == ("D1", outcome.failure.detail)
     again, _, _ = carry_out(read.plan)
     assert first_difference(read, again) is None
 
