@@ -211,8 +211,8 @@ class DurabilityChecks:
             )
         found = self._loads(who, always=check == "D4")
         if found is not None and position not in History(found.delivered, found.tail):
-            check = "D8" if check == "D1" else check  # the bytes are there
-            self.fail(check, f"{who} acks {position.zxid!r}, which a restart would not load")
+            # The bytes are there: it is recovery that drops them.
+            self.fail("D8", f"{who} acks {position.zxid!r}, which a restart would not load")
 
     def _require_reported(self, who: "Incarnation", position: LogPosition) -> None:
         """What it reports is the end of what a restart would load (D5)."""

@@ -237,6 +237,25 @@ def _tail_dropped() -> list[Patch]:
 
 _mutant = partial(Mutant, level="zab")
 
+_RIVALS: Final = {
+    "voters": 5,
+    "kinds": ("named leader", "cut"),
+    "fault_every_ms": 50,
+    "tick_ms": 200,
+    "faults_ms": 10_000,
+    "disk_speed": DiskSpeed(write_us=(20, 200), sync_us=(2_000, 40_000)),
+}
+"""Two that are named leaders at once, slow to promise, and links that break meanwhile."""
+
+_SLOW_DISKS: Final = {
+    "voters": 3,
+    "kinds": ("kill", "power cut"),
+    "tick_ms": 200,
+    "submit_every_ms": 12.5,
+    "disk_speed": DiskSpeed(write_us=(20, 200), sync_us=(200, 40_000)),
+}
+"""Disks that take their time, so that what is said too early is said too early by far."""
+
 DURABILITY: Final = (
     _mutant(
         name="ack-before-fsync",
@@ -257,6 +276,7 @@ DURABILITY: Final = (
         reference="Ongaro's thesis on Raft, 10.2.1, states the rule",
         found_by=frozenset({"D2"}),
         patches=_leader_counts_early,
+        shape=_SLOW_DISKS,
     ),
     _mutant(
         name="epoch-not-persisted",
@@ -276,6 +296,7 @@ DURABILITY: Final = (
         reference="ZOOKEEPER-1343: the fix is this one character",
         found_by=frozenset({"Z16"}),
         patches=_epoch_greater_only,
+        shape=_RIVALS,
     ),
     _mutant(
         name="leader-info-early",
@@ -296,15 +317,7 @@ DURABILITY: Final = (
         reference="the rule of the reply that does not count, beside ZOOKEEPER-1343",
         found_by=frozenset({"Z16"}),
         patches=_promise_given_twice,
-        # Two that are named leaders at once, slow to promise, and links that break meanwhile.
-        shape={
-            "voters": 5,
-            "kinds": ("named leader", "cut"),
-            "fault_every_ms": 50,
-            "tick_ms": 200,
-            "faults_ms": 10_000,
-            "disk_speed": DiskSpeed(write_us=(20, 200), sync_us=(2_000, 40_000)),
-        },
+        shape=_RIVALS,
     ),
     _mutant(
         name="ack-before-history",
@@ -315,6 +328,7 @@ DURABILITY: Final = (
         reference="ZOOKEEPER-3911, ZOOKEEPER-4646, ZOOKEEPER-4785",
         found_by=frozenset({"D4"}),
         patches=_ack_before_history,
+        shape=_SLOW_DISKS,
     ),
     _mutant(
         name="epoch-before-history",
@@ -325,6 +339,7 @@ DURABILITY: Final = (
         reference="ZOOKEEPER-4643",
         found_by=frozenset({"D4"}),
         patches=_epoch_before_history,
+        shape=_SLOW_DISKS,
     ),
     _mutant(
         name="epoch-at-uptodate",
@@ -346,6 +361,7 @@ DURABILITY: Final = (
         reference="classical: what is acknowledged counts for the quorum, committed or not",
         found_by=frozenset({"D8"}),
         patches=_tail_dropped,
+        shape=_SLOW_DISKS,
     ),
     _mutant(
         name="promise-forgotten",
@@ -355,6 +371,8 @@ DURABILITY: Final = (
         reference="classical: a vote has to outlive a restart (Ongaro and Ousterhout, 2014, 5.1)",
         found_by=frozenset({"D10"}),
         patches=_promise_forgotten,
+        # Without a log, whose marks know of the promise: recovery notices the contradiction.
+        shape={"voters": 3, "kinds": ("kill",), "submit_every_ms": 1e6},
     ),
     *HISTORIES,
 )

@@ -159,6 +159,27 @@ def _superseded_log_kept() -> list[Patch]:
 
 _mutant = partial(Mutant, level="zab")
 
+_CUT_BACK: Final = {
+    "voters": 3,
+    "observers": 0,
+    "kinds": ("isolate the leader", "kill"),
+    "tick_ms": 200,
+    "faults_ms": 10_000,
+    "fault_every_ms": 400,
+    "submit_every_ms": 50.0,
+    "down_ms_max": 1_000,
+}
+"""Leaders that go on alone for a while, so that something has to be cut off afterwards."""
+
+_FAR_BEHIND: Final = {
+    **_CUT_BACK,
+    "kinds": ("isolate the leader", "lost disk", "kill"),
+    "snapshot_every": 5,
+    "tail_batches": 8,
+    "segment_bytes": 8 << 10,
+}
+"""Members that come back with nothing, and logs that do not reach back far."""
+
 HISTORIES: Final = (
     _mutant(
         name="diff-by-range",
@@ -169,6 +190,7 @@ HISTORIES: Final = (
         reference="ZOOKEEPER-1154",
         found_by=frozenset({"Z11"}),
         patches=_diff_by_range,
+        shape=_CUT_BACK,
     ),
     _mutant(
         name="tail-in-snapshot",
@@ -179,6 +201,7 @@ HISTORIES: Final = (
         reference="ZOOKEEPER-2832, ZOOKEEPER-4837, ZOOKEEPER-1549",
         found_by=frozenset({"A3"}),
         patches=_tail_in_snapshot,
+        shape=_CUT_BACK,
     ),
     _mutant(
         name="trunc-too-far",
@@ -188,6 +211,7 @@ HISTORIES: Final = (
         reference="ZOOKEEPER-1156",
         found_by=frozenset({"Z10", "Z11"}),
         patches=_trunc_too_far,
+        shape=_CUT_BACK,
     ),
     _mutant(
         name="trunc-keeps-offset",
@@ -198,6 +222,7 @@ HISTORIES: Final = (
         reference="ZOOKEEPER-1489",
         found_by=frozenset({"D1", "D8", "D11"}),
         patches=_trunc_keeps_offset,
+        shape=_CUT_BACK,
     ),
     _mutant(
         name="trunc-skipped",
@@ -207,6 +232,7 @@ HISTORIES: Final = (
         reference="ZOOKEEPER-3701",
         found_by=frozenset({"Z11"}),
         patches=_trunc_skipped,
+        shape=_CUT_BACK,
     ),
     _mutant(
         name="snap-in-memory",
@@ -218,6 +244,7 @@ HISTORIES: Final = (
         reference="ZOOKEEPER-3642, ZOOKEEPER-2872",
         found_by=frozenset({"D4", "D5", "D11"}),
         patches=_snap_in_memory,
+        shape=_FAR_BEHIND,
     ),
     _mutant(
         name="window-with-a-hole",
@@ -228,7 +255,7 @@ HISTORIES: Final = (
         reference="ZOOKEEPER-4925, a regression of the fix of ZOOKEEPER-4394",
         found_by=frozenset({"A2", "A5"}),
         patches=_window_with_a_hole,
-        shape={"tail_batches": 8},
+        shape=_FAR_BEHIND,
     ),
     _mutant(
         name="superseded-log-kept",
@@ -239,5 +266,6 @@ HISTORIES: Final = (
         reference="ZOOKEEPER-2846",
         found_by=frozenset({"Z11", "D4", "D11"}),
         patches=_superseded_log_kept,
+        shape=_FAR_BEHIND,
     ),
 )
