@@ -1,6 +1,6 @@
 """Mistakes about what is durable when, and about epochs: M01-M09 of the gallery.
 
-M81 and M82 are ours: the plainest ways to break D8 and D10.
+M81 to M83 are ours: the plainest ways to break D8, D10 and D5.
 """
 
 from collections import deque
@@ -19,6 +19,7 @@ from zabd.zab.broadcast import LeaderBroadcast, LearnerBroadcast
 from zabd.zab.discovery import LeaderDiscovery, LearnerDiscovery
 from zabd.zab.following import Following
 from zabd.zab.learners import Learner
+from zabd.zab.member import Member
 from zabd.zab.messages import Ack, AckEpoch, AckNewLeader, LeaderInfo, Message, Propose
 from zabd.zab.synchronisation import LearnerSynchronisation
 
@@ -235,6 +236,10 @@ def _tail_dropped() -> list[Patch]:
     return [(recovery._Replay, "read", forgetful)]
 
 
+def _votes_while_writing() -> list[Patch]:
+    return [(Member, "quiet", property(lambda _self: True))]
+
+
 _mutant = partial(Mutant, level="zab")
 
 _RIVALS: Final = {
@@ -255,6 +260,9 @@ _SLOW_DISKS: Final = {
     "disk_speed": DiskSpeed(write_us=(20, 200), sync_us=(200, 40_000)),
 }
 """Disks that take their time, so that what is said too early is said too early by far."""
+
+_STALLED_DISKS: Final = {**_SLOW_DISKS, "kinds": ("disk stall", "cut", "isolate the leader")}
+"""The same, and links that break while something is on its way to the disk."""
 
 DURABILITY: Final = (
     _mutant(
@@ -373,6 +381,28 @@ DURABILITY: Final = (
         patches=_promise_forgotten,
         # Without a log, whose marks know of the promise: recovery notices the contradiction.
         shape={"voters": 3, "kinds": ("kill",), "submit_every_ms": 1e6},
+    ),
+    _mutant(
+        name="votes-while-writing",
+        bug="M83",
+        what="a member votes and introduces itself while its disk still owes it an answer",
+        history="B has 1:5 on its way to the disk when its leader goes, votes at 1:5 and crashes; "
+        "the one elected for the sake of that vote, or B itself, comes back without it",
+        reference="classical: the mirror of ZOOKEEPER-4712, which reports too little",
+        found_by=frozenset({"D5"}),
+        patches=_votes_while_writing,
+        shape=_STALLED_DISKS,
+    ),
+    _mutant(
+        name="ack-before-fsync-unseen",
+        bug="M01",
+        what="as ack-before-fsync, with the check off that sees the acknowledgement itself",
+        history="the leader commits and replies, by acknowledgements of what is only buffered",
+        reference="classical; Ganesan et al., FAST 2017",
+        found_by=frozenset({"D6"}),
+        patches=_ack_before_fsync,
+        without=frozenset({"D1"}),
+        shape=_SLOW_DISKS,
     ),
     *HISTORIES,
 )
