@@ -379,8 +379,8 @@ DURABILITY: Final = (
         reference="classical: a vote has to outlive a restart (Ongaro and Ousterhout, 2014, 5.1)",
         found_by=frozenset({"D10"}),
         patches=_promise_forgotten,
-        # Without a log, whose marks know of the promise: recovery notices the contradiction.
-        shape={"voters": 3, "kinds": ("kill",), "submit_every_ms": 1e6},
+        # With hardly a log: its marks know of the promise, and recovery notices the contradiction.
+        shape={"voters": 3, "kinds": ("kill",), "tick_ms": 200, "submit_every_ms": 800.0},
     ),
     _mutant(
         name="votes-while-writing",
