@@ -48,8 +48,9 @@ def lock(
     for each later holder: hand it to whatever is written to, and let that refuse lower ones.
 
     When the connection is lost COMMAND and its children are stopped (SIGSTOP); they go on when the
-    session is there again, and are ended (SIGTERM, later SIGKILL) when it is over. If this program
-    is frozen itself, COMMAND is not: then only the token protects what it writes to.
+    session is there again, and are ended (SIGTERM, later SIGKILL) when it is over, or when this
+    program is killed. If it is frozen itself, COMMAND is not: then only the token protects what
+    COMMAND writes to.
     """
     if no_wait and wait is not None:
         raise click.UsageError("--wait and --no-wait exclude each other")
