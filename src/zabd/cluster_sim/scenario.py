@@ -26,6 +26,7 @@ from zabd.client.identity import Identity
 from zabd.cluster_sim.connections import ORDINARY
 from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.disks import ORDINARY_SPEED
+from zabd.cluster_sim.failure_notes import notes
 from zabd.cluster_sim.fault_kinds import FAULT_KINDS
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import DatagramFaults, Host
@@ -60,6 +61,10 @@ class _Level(WholeLevel):
         """None: `Scenario.spawn` starts them."""
         return []
 
+    def unfinished(self) -> list[tuple[str, asyncio.Task[Any]]]:
+        """The programs that have neither ended nor been killed, by name."""
+        return [(each.name, each.task) for each in self.processes if each.task and each.alive]
+
     def users(self) -> list[Host]:
         """The machines of processes that live."""
         return [process.host for process in self.processes if process.alive and not process.done]
@@ -87,6 +92,11 @@ class Process(Generic[T]):
     def _ended(self, _task: object) -> None:
         for waiter in self._waiters:
             waiter.get_loop().call_soon(_wake, waiter)
+
+    @property
+    def task(self) -> asyncio.Task[T] | None:
+        """What runs the program, while it does."""
+        return None if self.done else self._task
 
     @property
     def done(self) -> bool:
@@ -340,8 +350,9 @@ def simulate(
         with _seams(), nullcontext() if html is None else drawing(level, html):
             return _run(level, experiment, deadline)
     except Exception as error:
-        error.add_note(f"simulated from seed {seed}; the last lines of its trace:")
-        error.add_note("\n".join(level.trace.tail(20)))
+        name = getattr(experiment, "__name__", "experiment")
+        for note in notes(seed, name, level.unfinished(), level.trace.tail(20)):
+            error.add_note(note)
         raise
     finally:
         level.end()
@@ -366,7 +377,7 @@ def _run(level: _Level, experiment: Callable[[Scenario], Awaitable[T]], deadline
     end_us = int(deadline * US_PER_S)
     while not task.done():
         if not level.schedule.step() or level.schedule.now_us > end_us:
-            raise TimeoutError(f"the experiment was not over after {level.schedule.now_ms} ms")
+            raise TimeoutError(f"the experiment was not over after {end_us / US_PER_S:g} s")
         if level.violation is not None:
             raise level.violation
     for process in scenario.processes:
