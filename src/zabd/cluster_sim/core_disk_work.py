@@ -151,6 +151,8 @@ class DiskWork:
         def truncated(done: bool) -> None:  # noqa: FBT001 - storage's answer
             if done:
                 self.level.checker.truncated(seen, effect.position, self.storage.durable)
+            else:
+                self.level.checker.truncation_refused(seen)
             self._answer(ev.Truncated(effect.request_id, done))
 
         self.storage.truncate(effect.position, truncated)

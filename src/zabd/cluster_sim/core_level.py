@@ -29,10 +29,11 @@ from zabd.cluster_sim.vigil import Vigil
 from zabd.cluster_sim.zab_checks import ZabChecker
 from zabd.model.errors import StorageError
 from zabd.model.ids import MemberId, SessionId
+from zabd.model.zxid import COUNTER_MAX
 from zabd.storage.config import OnDamage, StorageConfig
 from zabd.storage.storage import Storage
 from zabd.zab import effects as fx
-from zabd.zab.config import EnsembleConfig
+from zabd.zab.config import COUNTER_MARGIN, EnsembleConfig
 from zabd.zab.log import TAIL_BYTES_MAX, LogTail
 from zabd.zab.messages import PeerState, Propose
 from zabd.zab.peer import Peer
@@ -208,20 +209,28 @@ class CoreLevel:
         shape = self.shape
         bound_ms = ATTEMPTS * (shape.init_limit + shape.sync_limit) * shape.tick_ms
         begun_ms, committed = self.schedule.now_ms, len(self.checker.ledger)
-        slice_ms = shape.tick_ms
+        led, slice_ms = self.checker.leaderships, shape.tick_ms
         while len(self.checker.ledger) <= committed + 2 or not self._all_serving(core):
             if self.schedule.now_ms > begun_ms + bound_ms:
-                raise self._no_progress(core, committed, bound_ms)
+                raise self._no_progress(core, committed, led, bound_ms)
             self._run_until(self.schedule.now_ms + slice_ms)
         self.end_work()
         self._require_agreement(core)
         self.require_more(core)
 
-    def _no_progress(self, core: list[MemberId], before: int, bound_ms: int) -> InvariantError:
-        """L1 if nothing is served at all; L6 if only some do not come in step with the others."""
+    def _no_progress(
+        self, core: list[MemberId], before: int, led_before: int, bound_ms: int
+    ) -> InvariantError:
+        """L1 if nothing is served, L5 if that is because one attempt to lead follows another.
+
+        L6 if only some do not come in step with the others.
+        """
         behind = [member for member in sorted(core) if not self._all_serving([member])]
         if len(self.checker.ledger) > before + 2 and len(behind) < len(core):
             return InvariantError("L6", f"members {behind} do not come in step in {bound_ms} ms")
+        attempts = self.checker.leaderships - led_before
+        if attempts >= ATTEMPTS:
+            return InvariantError("L5", f"{attempts} attempts to lead, and nobody serves")
         return InvariantError("L1", f"members {sorted(core)} have not served within {bound_ms} ms")
 
     def _draw_core(self, rng: Random) -> list[MemberId]:
@@ -258,7 +267,7 @@ class CoreLevel:
             process = self.members[member].process
             assert process is not None, "nothing crashes once the faults have stopped"
             assert process.seen is not None, "it has served"
-            if process.seen.position < end:
+            if process.seen.position < end and not process.seen.unjudged:
                 return f"{process} stands at batch {process.seen.position} of {end}"
         return ""
 
@@ -283,7 +292,7 @@ class CoreLevel:
         for member in self.members.values():
             process = member.process
             if process is not None and process.peer is not None and process.peer.can_submit:
-                count = rng.choice((1, 1, 1, 2, 7))
+                count = rng.choice(self.shape.batch_counts)
                 self._submitted += 1
                 payload = b"%d " % self._submitted
                 payload += rng.randbytes(rng.randrange(self.shape.payload_bytes_max))
@@ -307,6 +316,7 @@ class CoreLevel:
     def ensemble_config(self, member: MemberId) -> EnsembleConfig:
         """What a member knows of its ensemble."""
         shape = self.shape
+        handover = shape.counter_handover
         return EnsembleConfig(
             me=member,
             voters=self.voters,
@@ -314,7 +324,12 @@ class CoreLevel:
             tick_ms=shape.tick_ms,
             init_limit=shape.init_limit,
             sync_limit=shape.sync_limit,
+            counter_handover=COUNTER_MAX - COUNTER_MARGIN if handover is None else handover,
         )
+
+    def propose_now(self, process: CoreProcess) -> None:
+        """Let a leader propose something at once, where the run itself asks for proposals."""
+        process.enter(lambda: process.submit(1, b"now"))
 
     def storage_config(self, member: MemberId) -> StorageConfig:
         """How the storage of a member is configured."""

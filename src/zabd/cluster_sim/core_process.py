@@ -17,6 +17,7 @@ from zabd.cluster_sim.core_disk_work import DiskWork
 from zabd.cluster_sim.disk_image import DiskImage
 from zabd.cluster_sim.disks import SimDisk
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.placed_faults import turn_of
 from zabd.cluster_sim.schedule import US_PER_MS, Action, Appointment
 from zabd.cluster_sim.zab_checks import Incarnation
 from zabd.model.errors import RemoteProtocolError, StorageError
@@ -70,6 +71,7 @@ class CoreProcess(DiskWork):
         self.peer: Peer | None = None
         self.seen: Incarnation | None = None
         self.fuse: tuple[int, bool] | None = None  # a crash before the n-th effect from now
+        self.turn: tuple[str, int, bool] | None = None  # light that fuse at such an effect
         self.state = self.new_state()
         self.rng = level.schedule.stream(f"life {level.next_life()}")
         self._inbox: deque[Action] = deque()
@@ -229,9 +231,17 @@ class CoreProcess(DiskWork):
 
     def note_asked(self, effect: object) -> None:
         """Tell the checker, in the order of the effects."""
+        self.turn_at(effect)
         assert self.seen is not None, "an effect has a peer"
         assert self.peer is not None, "an effect has a peer"
         self.level.checker.asks(self.seen, effect, self.peer.epoch)  # type: ignore[arg-type]
+
+    def turn_at(self, effect: object) -> None:
+        """Light the fuse if this is the effect to crash at."""
+        if self.turn is not None and self.fuse is None and turn_of(effect) == self.turn[0]:
+            _, near, power = self.turn
+            self.fuse, self.turn = (near, power), None
+            self.level.fault_happened("crash at a turn")
 
     def submit(self, count: int, payload: bytes) -> None:
         """Propose something, if this is still a leader that may."""

@@ -220,6 +220,8 @@ class DurabilityChecks:
             self.fail(
                 "D5", f"{who} reports {position.zxid!r}; its history is {who.history.last.zxid!r}"
             )
+        if who.cutting:
+            self.fail("D5", f"{who} reports {position.zxid!r} while its log is being cut")
         found = self._loads(who)
         if found is not None and History(found.delivered, found.tail).last != position:
             self.fail("D5", f"{who} reports {position.zxid!r}; a restart differs")

@@ -24,6 +24,10 @@ FAULT_KINDS: Final[Mapping[str, str]] = MappingProxyType(
         "abdicate": "a leader is told to give up its leadership",
         "named leader": "chance decides an election in place of the votes",
         "snapshot": "a snapshot is taken now",
+        # placed where they hurt most
+        "crash at a turn": "a kill or power cut at or right after a promise, an ack, a commit",
+        "lonely proposal": "the leader is cut off with a proposal that a minority has at most",
+        "forced succession": "the leader goes, and chance names the next one to all who look",
         # the network
         "partition": "two groups that do not reach each other",
         "one-way partition": "one machine does not reach another one",

@@ -1,6 +1,6 @@
 """Faults: what goes wrong in a run, when, and for how long.
 
-The kinds are in four groups, by what is hurt. Kinds, times and victims are drawn from the stream
+The kinds are in six groups, by what is hurt. Kinds, times and victims are drawn from the stream
 "faults" only, so the same seed breaks the same things; each fault draws all of its chance when it
 begins, so that it can be written down (`decisions`). A fault that ends keeps its own end: healing
 at the end of the faulty phase is not left to chance.
@@ -15,6 +15,7 @@ from zabd.cluster_sim.disk_faults import DiskFaults
 from zabd.cluster_sim.fault_kinds import FAULT_KINDS
 from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.network_faults import NetworkFaults
+from zabd.cluster_sim.placed_faults import PlacedFaults
 from zabd.cluster_sim.process_faults import ProcessFaults
 from zabd.cluster_sim.schedule import US_PER_MS
 
@@ -39,6 +40,7 @@ class Nemesis:
         self.user: Host | None = None  # or the machine of a client
         self._groups = (
             ProcessFaults(self),
+            PlacedFaults(self),
             NetworkFaults(self),
             DiskFaults(self),
             DamageFaults(self),

@@ -59,6 +59,8 @@ class LeadershipChecks(DurabilityChecks):
         super().__init__(voters)
         self.commit_points: dict[Epoch, Zxid] = {}
         """How far the leader of each epoch has said that it has committed."""
+        self.leaderships = 0
+        """How many attempts to lead there have been."""
         self.clock_us: Callable[[], int] = lambda: 0
 
     def appending(self, who: "Incarnation", effect: Append, epoch: Epoch) -> None:
@@ -289,9 +291,12 @@ class LeadershipChecks(DurabilityChecks):
         elif not who.leading and news.phase is Phase.DISCOVERY:
             who.leading = True
             who.terms += 1
+            self.leaderships += 1
             who.rank = (self.durable[who.member].epochs().current, who.history.last.zxid)
 
     def _require_served(self, who: "Incarnation") -> None:
+        if who.unjudged:
+            return
         delivered = self.ledger[who.position - 1].last if who.position else ZXID_ZERO
         for link, talk in who.talks.items():
             due = talk.serve_from

@@ -6,6 +6,7 @@ from typing import Any
 from zabd.cluster_sim.client_history import ClientHistory
 from zabd.cluster_sim.core_client import CoreClient
 from zabd.cluster_sim.core_level import CoreLevel
+from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.replica_checks import ReplicaChecker
@@ -65,6 +66,9 @@ class ReplicaLevel(CoreLevel):
             return False
         self._restores_left -= 1
         return True
+
+    def propose_now(self, process: CoreProcess) -> None:
+        """The clients ask, and always have something in flight."""
 
     @property
     def idle(self) -> bool:

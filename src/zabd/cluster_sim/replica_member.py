@@ -168,6 +168,7 @@ class ReplicaProcess(CoreProcess):
     def _watch(self, effect: fx.Effect | ev.Confirm) -> None:
         checker, seen = self.level.checker, self.seen
         assert seen is not None, "a peer that steps is watched"
+        self.turn_at(effect)
         match effect:
             case fx.Deliver(batches):
                 checker.delivered(seen, batches)

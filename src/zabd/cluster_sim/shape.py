@@ -42,6 +42,8 @@ class Shape:
     disk_speed: DiskSpeed
     drift_ppm_max: int
     log_disk: bool = False  # the log has a device of its own
+    batch_counts: tuple[int, ...] = (1, 1, 1, 2, 7)  # what is submitted at once
+    counter_handover: int | None = None  # where a leader asks for a new epoch, if not near its end
     tail_batches: int = 4_096  # the recent history that peers keep in memory
 
     def __str__(self) -> str:
@@ -84,6 +86,7 @@ def draw_shape(stream: Callable[[str], Random]) -> Shape:
         ),
         drift_ppm_max=draw("drift", (0, 100, 50_000)),
         log_disk=draw("log disk", (False, False, True)),
+        counter_handover=draw("handover", (None, None, None, None, 30)),
         tail_batches=draw("tail", (4_096, 8)),
     )
 

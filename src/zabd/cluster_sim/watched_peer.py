@@ -74,6 +74,8 @@ class Watcher:
                 end = end_of_log()
                 assert isinstance(end, LogPosition), "where a log ends"
                 checker.truncated(who, position, end)
+            case ev.Truncated(_, False):
+                checker.truncation_refused(who)
             case ev.SnapshotInstalled(_, position):
                 checker.installed(who, position)
             case ev.Disconnected(link):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.core_member import CoreMember
+from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.replica_checks import ReplicaChecker
@@ -54,6 +55,9 @@ class WholeLevel(CoreLevel):
     def make_checker(self) -> ReplicaChecker:
         """Who watches this run."""
         return ReplicaChecker(self.voters)
+
+    def propose_now(self, process: CoreProcess) -> None:
+        """The programs ask."""
 
     def make_programs(self) -> list[Program]:
         """What uses the ensemble."""

@@ -13,6 +13,7 @@ from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.core_process import recovered_state
 from zabd.cluster_sim.disks import SimDisk
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.placed_faults import turn_of
 from zabd.cluster_sim.replica_member import hasten_snapshot
 from zabd.cluster_sim.schedule import Action
 from zabd.cluster_sim.virtual_loop import VirtualLoop
@@ -64,6 +65,7 @@ class WholeProcess:
         self.replica: Replica | None = None
         self.seen: Incarnation | None = None
         self._fuse: tuple[int, bool] | None = None
+        self.turn: tuple[str, int, bool] | None = None
         self._applied = False
         self._rng = level.schedule.stream(f"life {level.next_life()}")
         self.stack = level.network.open_stack(member.host)
@@ -157,6 +159,8 @@ class WholeProcess:
             assert self.replica is not None, "a peer that steps is watched"
             self.level.watcher.asked(self.seen, effects, self.replica.peer.epoch)
             self.level.note_effects(self.member, effects)
+            for effect in effects:
+                self.turn_at(effect)
             self._applied = self._applied or any(isinstance(e, Deliver) for e in effects)
 
     def sends_votes(self, effects: list[Effect]) -> list[Effect]:
@@ -170,6 +174,13 @@ class WholeProcess:
                 told = ev.Notified(effect.notification)
                 network.datagram(self.member.host, target.host, partial(_arrive, target, told))
         return [effect for effect in effects if not isinstance(effect, Notify)]
+
+    def turn_at(self, effect: object) -> None:
+        """Light the fuse if this is the effect to crash at."""
+        if self.turn is not None and self.fuse is None and turn_of(effect) == self.turn[0]:
+            _, near, power = self.turn
+            self.fuse, self.turn = (near, power), None
+            self.level.fault_happened("crash at a turn")
 
     def _end_of_log(self) -> object:
         storage = self._server._storage  # noqa: SLF001 - the disk's own word on where it ends

@@ -21,6 +21,7 @@ from zabd.zab.log import (
     HEADER_SIZE,
     Batch,
     LogPosition,
+    RecordError,
     follows,
     last_zxid,
     parse_header,
@@ -55,6 +56,8 @@ class Incarnation:
         self.offered: dict[LinkId, Epoch] = {}
         self.acked_new_leader: set[LinkId] = set()
         self.confirming: dict[int, int] = {}
+        self.unjudged = False  # where it stands is no place of the ledger, and that check is off
+        self.cutting = False  # a truncation is on its way to the disk
         self.talks: dict[LinkId, Talk] = {}
         self.over: set[LinkId] = set()  # links that have broken, or were hung up
         self.heard_us: dict[MemberId, int] = {}  # when it last heard from each of its learners
@@ -105,14 +108,19 @@ class ZabChecker(LeadershipChecks):
                 "Z4" if other else "A3",
                 f"{who} {verb} {position.zxid!r} as committed, which was never committed",
             )
-            return len(self.ledger)
+            who.unjudged = True
+            return 0
         return index + 1
 
     # --- history ---------------------------------------------------------------------------------
 
     def appending(self, who: Incarnation, effect: Append, epoch: Epoch) -> None:
         """A member takes a batch into its history; a leader proposes by that."""
-        header = parse_header(effect.record)
+        try:
+            header = parse_header(effect.record)
+        except RecordError as error:
+            self.fail("R9" if who.leads is not None else "Z1", f"{who} appends no record: {error}")
+            return
         last = last_zxid(header)
         chain = effect.record[CHAIN_OFFSET:HEADER_SIZE]
         end = who.history.last
@@ -151,7 +159,12 @@ class ZabChecker(LeadershipChecks):
                 self.fail(
                     "Z10", f"{who} cuts to {position.zxid!r}, though {entry.last!r} is committed"
                 )
+        who.cutting = True
         self._goes_back(who.member, position)
+
+    def truncation_refused(self, who: Incarnation) -> None:
+        """The disk has not cut anything."""
+        who.cutting = False
 
     def truncated(self, who: Incarnation, position: LogPosition, end: LogPosition) -> None:
         """A member says that it has cut its history back; its log now ends at `end`."""
@@ -162,6 +175,7 @@ class ZabChecker(LeadershipChecks):
             self.fail(
                 "Z11", f"{who} was cut to {position.zxid!r}, but its log ends at {end.zxid!r}"
             )
+        who.cutting = False
         who.history.truncate(position.zxid)
         self.look_closer(who.member)
         self.durable[who.member].truncate(position.zxid)
@@ -186,6 +200,8 @@ class ZabChecker(LeadershipChecks):
 
     def delivered(self, who: Incarnation, batches: Sequence[Batch]) -> None:
         """A member applies batches: the same ones, in the same order, as everybody."""
+        if who.unjudged:
+            return
         if who.leads is not None:
             self._commits(who, max(batches[-1].last, self.commit_points.get(who.leads, ZXID_ZERO)))
         for batch in batches:
