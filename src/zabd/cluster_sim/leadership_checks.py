@@ -106,6 +106,12 @@ class LeadershipChecks(DurabilityChecks):
         talk.hear(message, who, self.fail)
 
     def _judge(self, who: "Incarnation", talk: Talk, message: Message) -> None:
+        if talk.learns:
+            self._judge_what_a_learner_hears(who, message)
+        else:
+            self._judge_what_a_leader_hears(who, talk, message)
+
+    def _judge_what_a_learner_hears(self, who: "Incarnation", message: Message) -> None:
         match message:
             case Propose():
                 self._require_next(who, message)
@@ -117,6 +123,11 @@ class LeadershipChecks(DurabilityChecks):
                 )
             case Commit(zxid) | UpToDate(zxid) if not _ends_at(who, zxid):
                 self.fail("A3", f"{who} is told to commit {zxid!r}, which it has not received")
+            case _:
+                pass
+
+    def _judge_what_a_leader_hears(self, who: "Incarnation", talk: Talk, message: Message) -> None:
+        match message:
             case AckNewLeader(epoch) if epoch != who.leads:
                 self.fail("A4", f"{who} hears an ack of leader {epoch}, and leads {who.leads}")
             case Ack(zxid) if not talk.acked < zxid <= who.history.last.zxid:

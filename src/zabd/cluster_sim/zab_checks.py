@@ -203,7 +203,8 @@ class ZabChecker(LeadershipChecks):
         if who.unjudged:
             return
         if who.leads is not None:
-            self._commits(who, max(batches[-1].last, self.commit_points.get(who.leads, ZXID_ZERO)))
+            upto = max(batch.last for batch in batches)
+            self._commits(who, max(upto, self.commit_points.get(who.leads, ZXID_ZERO)))
         for batch in batches:
             chain = batch.position.chain
             if who.position < len(self.ledger):
@@ -217,12 +218,7 @@ class ZabChecker(LeadershipChecks):
             self._require_chosen(who, batches[-1].position)
 
     def _out_of_line(self, who: Incarnation, batch: Batch, chain: bytes, entry: Entry) -> None:
-        if chain in self._index:
-            check = "Z2"
-        elif batch.first.epoch < self.ledger[-1].last.epoch:
-            check = "Z6"
-        else:
-            check = "Z3"
+        check = "Z2" if chain in self._index else "Z3"
         self.fail(check, f"{who} delivers {batch.first!r} where others delivered {entry.first!r}")
 
     def _extend(self, who: Incarnation, batch: Batch, chain: bytes) -> None:
@@ -230,7 +226,7 @@ class ZabChecker(LeadershipChecks):
         if self._proposed.get(batch.last) != chain:
             self.fail("Z1", f"{who} delivers {batch.last!r}, never proposed like that")
         if chain in self._index:
-            self.fail("Z2", f"{who} delivers {batch.last!r} for the second time")
+            self.fail("Z1", f"{who} delivers {batch.last!r} for the second time")
         if batch.first.epoch < before.epoch:
             self.fail("Z6", f"{who} delivers {batch.first!r} after {before!r}")
         if not follows(batch.first, before):

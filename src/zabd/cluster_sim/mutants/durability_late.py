@@ -199,10 +199,7 @@ def _commits_one_alone() -> list[Patch]:
 
 
 def _any_ack_counts() -> list[Patch]:
-    acked = LeaderBroadcast.ack
-
-    def ack(self: LeaderBroadcast, learner: Learner, zxid: Zxid) -> None:
-        acked(self, learner, zxid)
+    def ack(self: LeaderBroadcast, learner: Learner, _zxid: Zxid) -> None:
         self._acked[learner.member] = self._m.tail.last.zxid
 
     return [(LeaderBroadcast, "ack", ack)]
@@ -528,7 +525,7 @@ DURABILITY_LATE: Final = (
     ),
     Mutant(
         name="never-trimmed",
-        bug="-",
+        bug="M91",
         what="the recent history in memory is never cut",
         history="a member's memory grows until it dies",
         reference="classical",
@@ -539,7 +536,7 @@ DURABILITY_LATE: Final = (
     ),
     Mutant(
         name="stream-unanswered",
-        bug="-",
+        bug="M92",
         what="a learner that has been sent records from the disk is forgotten there",
         history="it is never invited, and hangs behind its leader for ever",
         reference="classical",

@@ -565,7 +565,7 @@ ELECTIONS: Final = (
     ),
     Mutant(
         name="leads-alone",
-        bug="-",
+        bug="M93",
         what="a leader that is cut off from its quorum does not notice",
         history="it goes on serving for ever",
         reference="classical",
