@@ -32,6 +32,7 @@ from zabd.model.ids import MemberId, SessionId
 from zabd.model.zxid import COUNTER_MAX
 from zabd.storage.config import OnDamage, StorageConfig
 from zabd.storage.storage import Storage
+from zabd.zab import broadcast
 from zabd.zab import effects as fx
 from zabd.zab.config import COUNTER_MARGIN, EnsembleConfig
 from zabd.zab.log import TAIL_BYTES_MAX, LogTail
@@ -292,7 +293,7 @@ class CoreLevel:
         for member in self.members.values():
             process = member.process
             if process is not None and process.peer is not None and process.peer.can_submit:
-                count = rng.choice(self.shape.batch_counts)
+                count = min(rng.choice(self.shape.batch_counts), broadcast.BATCH_COUNT_MAX)
                 self._submitted += 1
                 payload = b"%d " % self._submitted
                 payload += rng.randbytes(rng.randrange(self.shape.payload_bytes_max))
