@@ -232,6 +232,26 @@ def test_a_commit_needs_a_quorum_of_present_links() -> None:
     assert peer.delivered_zxid == BATCHES[-1].last
 
 
+def test_a_leader_whose_own_disk_comes_last_still_hands_over_its_counter() -> None:
+    """The others have committed the last batch before it is durable here; that is the end (B4)."""
+    peer = leading()
+    object.__setattr__(peer._m.config, "counter_handover", 1)
+    end = BATCHES[-1].position
+    join(peer, end)
+    receive(peer, msg.AckNewLeader(5, end.zxid), link=2)
+    [append] = [e for e in peer.step(ev.Submit(1, b"last"), 2) if isinstance(e, fx.Append)]
+    for link in (1, 2):
+        receive(peer, msg.Ack(Zxid.of(5, 1)), link)
+    assert peer.committed_zxid == Zxid.of(5, 1)
+    assert peer.state is PeerState.LEADING
+    assert not peer.can_submit
+
+    effects = peer.step(ev.Persisted(append.append_id), 3)
+
+    assert fx.Deliver in map(type, effects)
+    assert peer.state is PeerState.LOOKING
+
+
 def test_a_member_that_dials_anew_replaces_its_old_link() -> None:
     """Each member counts once; its earlier link counts for nothing."""
     peer = leading()

@@ -186,8 +186,14 @@ class LeaderBroadcast:
         m = self._m
         self._acked[m.me] = m.durable.zxid  # B1
         zxid = Zxid(m.quorum.acked(self._acked))
-        if zxid <= m.committed or zxid.epoch != self.epoch:  # B2
-            return
+        if zxid > m.committed and zxid.epoch == self.epoch:  # B2
+            self._commit(zxid, learners)
+        # Asked also when nothing is committed anew: our own disk may have been the last one.
+        if self.handing_over and m.committed == m.delivered == m.tail.last.zxid:
+            m.look(f"epoch {self.epoch} has used up its counter")
+
+    def _commit(self, zxid: Zxid, learners: Iterable[Learner]) -> None:
+        m = self._m
         settled = m.tail.between(m.committed, zxid)
         self._outstanding_bytes -= sum(len(batch.record) for batch in settled)
         self._outstanding_batches -= len(settled)
@@ -196,8 +202,6 @@ class LeaderBroadcast:
             if learner.stage is Stage.SERVING:
                 m.send(learner.link, commit)
         m.commit(zxid)
-        if self.handing_over and m.committed == m.delivered == m.tail.last.zxid:
-            m.look(f"epoch {self.epoch} has used up its counter")
 
     def state_key(self) -> tuple[object, ...]:
         """All that decides what comes next."""
