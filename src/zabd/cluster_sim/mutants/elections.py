@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from zabd.cluster_sim.mutants.mutant import Mutant, Patch
-from zabd.model.ids import Epoch, LinkId, MemberId
+from zabd.model.ids import LinkId, MemberId
 from zabd.model.zxid import Zxid
 from zabd.storage.storage import Storage
 from zabd.zab import ballot, broadcast
@@ -148,26 +148,6 @@ def _observers_count() -> list[Patch]:
         return info.cluster_id is not None or founds
 
     return [(MajorityQuorum, "contains", contains), (LeaderDiscovery, "counts", counts)]
-
-
-def _tally_for_all() -> list[Patch]:
-    init, advance = LeaderBroadcast.__init__, LeaderBroadcast.advance
-    everywhere: dict[MemberId, int] = {}
-
-    def share(self: LeaderBroadcast, member: Member, epoch: Epoch) -> None:
-        init(self, member, epoch)
-        self._acked = everywhere
-
-    def by_all(self: LeaderBroadcast, learners: Iterable[Learner]) -> None:
-        last = self._m.tail.last.zxid
-        if Zxid(self._m.quorum.acked(everywhere)).epoch > self.epoch == last.epoch:
-            self._acked = dict.fromkeys(self._m.quorum.voters, last)
-            advance(self, learners)
-            self._acked = everywhere
-        else:
-            advance(self, learners)
-
-    return [(LeaderBroadcast, "__init__", share), (LeaderBroadcast, "advance", by_all)]
 
 
 # --- epochs --------------------------------------------------------------------------------------
@@ -508,32 +488,6 @@ ELECTIONS: Final = (
         found_by=frozenset({"A5"}),
         patches=_link_outlives_leadership,
         shape=_RESIGNING,
-    ),
-    Mutant(
-        name="tally-for-all",
-        bug="M78",
-        what="the tally of acknowledgements is one for all leaderships, and not one for each",
-        history=(
-            "an old leader finds what was acknowledged to the new one, and commits its own with "
-            "that"
-        ),
-        reference="classical",
-        level="zab",
-        found_by=frozenset({"Z15"}),
-        patches=_tally_for_all,
-        shape=_CHANGING,
-    ),
-    Mutant(
-        name="tally-for-all-late",
-        bug="M78",
-        what="the same, seen where the old leader delivers after the new one has broadcast",
-        history="as above",
-        reference="classical",
-        level="zab",
-        found_by=frozenset({"Z7"}),
-        patches=_tally_for_all,
-        shape=_CHANGING,
-        without=frozenset({"Z15", "D6"}),
     ),
     Mutant(
         name="epoch-taken-twice",
