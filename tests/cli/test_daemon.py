@@ -53,6 +53,14 @@ def test_every_key_is_an_option_with_its_environment_variable() -> None:
         assert key.environment in text.replace("\n", "").replace(" ", "")
 
 
+def test_the_port_for_prometheus_has_a_short_option(resolved: list[Resolved]) -> None:
+    """And the long one, which is its name, wins."""
+    invoke("--standalone", "--metrics-port", "7001")
+    invoke("--standalone", "--metrics-port", "7001", "--metricsProvider.httpPort", "7002")
+
+    assert [run.config.metrics_port for run in resolved] == [7001, 7002]
+
+
 def test_the_command_line_wins(resolved: list[Resolved], tmp_path: Path) -> None:
     """Over the environment, which wins over the file."""
     file = tmp_path / "zoo.cfg"

@@ -96,3 +96,15 @@ def test_the_hook_for_tracing_is_entered_and_left() -> None:
     assert told == [("wait", {"key": 1}), "inside", "left"]
     with connect("zk:2181").meter.span("wait", {}):
         pass
+
+
+def test_prefixes_that_become_labels_are_bounded() -> None:
+    """Whoever may make znodes could otherwise fill the memory of whoever stores the figures."""
+    metrics = MemoryMetrics()
+    meter = connect("zk:2181", metrics=metrics).meter
+    for number in range(1000):
+        meter.notified(f"/{number}/x", "created")
+
+    values = metrics.values(WATCH_NOTIFICATIONS)
+    assert len(values) == 101
+    assert values["other", "created"] == 900

@@ -247,7 +247,11 @@ def test_lines_are_those_of_a_properties_file() -> None:
 def test_no_key_is_both_known_and_ignored() -> None:
     """The table would promise what the notice denies."""
     assert not {key.name for key in KEYS} & set(IGNORED)
-    assert {key.field for key in KEYS} <= {*ServerConfig.__dataclass_fields__, "peer_type"}
+    assert {key.field for key in KEYS} <= {
+        *ServerConfig.__dataclass_fields__,
+        "peer_type",
+        "metrics_provider",
+    }
 
 
 @pytest.mark.parametrize(
@@ -286,3 +290,44 @@ def test_outstanding_requests_are_shared_out(voters: int, share: int) -> None:
     """The leader has the requests of all followers in progress at once."""
     config, _ = load(ensemble=voters, member_id=1)
     assert config.outstanding_share == share
+
+
+PROMETHEUS = "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"
+NOTHING = "org.apache.zookeeper.metrics.impl.NullMetricsProvider"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "notices"),
+    [
+        ("", ("127.0.0.1", None), 0),
+        ("metricsProvider.httpPort=7070", ("127.0.0.1", 7070), 0),
+        (f"metricsProvider.className={PROMETHEUS}", ("127.0.0.1", 7000), 0),
+        (
+            (
+                f"metricsProvider.className={PROMETHEUS}\nmetricsProvider.httpHost=0.0.0.0\n"
+                "metricsProvider.httpPort=0\nmetricsProvider.exportJvmInfo=true"
+            ),
+            ("0.0.0.0", 0),  # noqa: S104
+            1,
+        ),
+        (
+            f"metricsProvider.className={NOTHING}\nmetricsProvider.httpPort=7000",
+            ("127.0.0.1", None),
+            1,
+        ),
+    ],
+)
+def test_a_page_for_prometheus_is_asked_for_as_in_zookeeper(
+    text: str, where: tuple[str, int | None], notices: int
+) -> None:
+    """By the class, by the port or by both; and on loopback, unless somebody says otherwise."""
+    config, told = load(text)
+
+    assert (config.metrics_host, config.metrics_port) == where
+    assert len(told) == notices
+
+
+def test_a_provider_of_somebody_elses_is_refused() -> None:
+    """A member without the page that its operator counts on would be found out too late."""
+    with pytest.raises(ConfigError, match=r"MyProvider.*PrometheusMetricsProvider"):
+        load("metricsProvider.className=com.example.MyProvider")

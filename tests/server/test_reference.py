@@ -22,6 +22,8 @@ DERIVED = {
     "digest_algorithm": "SHA1",
     "auth_schemes": "none",
     "connections_max": "what descriptors allow",
+    "metrics_provider": "none",
+    "metrics_port": "no page",
 }
 
 

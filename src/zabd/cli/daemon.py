@@ -112,6 +112,11 @@ def _key_option(key: Key) -> Callable[[Callable[..., None]], Callable[..., None]
     envvar="ZABD_LOG_FORMAT",
     help="How log lines look.",
 )
+@click.option(
+    "--metrics-port",
+    metavar="PORT",
+    help="Show the page for Prometheus here: short for --metricsProvider.httpPort.",
+)
 @click.option("--no-uvloop", is_flag=True, envvar="ZABD_NO_UVLOOP", help="Use asyncio's own loop.")
 @click.version_option(package_name="zabd")
 @_key_options
@@ -121,6 +126,7 @@ def command(
     ensemble: int | None,
     settings: tuple[str, ...],
     log_format: str,
+    metrics_port: str | None,
     *,
     standalone: bool,
     new_cluster: bool,
@@ -141,7 +147,7 @@ def command(
                 file_name=file,
                 file_text=None if file is None else _read(Path(file)),
                 environment=os.environ,
-                options=_options(settings, keys),
+                options=_options(settings, keys, metrics_port),
                 member_id=member_id,
                 ensemble=ensemble,
                 standalone=standalone,
@@ -159,7 +165,9 @@ def _resolve(sources: Sources) -> Resolved:
     return resolve(sources, _read_myid)
 
 
-def _options(settings: Sequence[str], keys: dict[str, str | None]) -> dict[str, str]:
+def _options(
+    settings: Sequence[str], keys: dict[str, str | None], metrics_port: str | None
+) -> dict[str, str]:
     options: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -167,6 +175,8 @@ def _options(settings: Sequence[str], keys: dict[str, str | None]) -> dict[str, 
             raise ConfigError(f"command line: --set {setting} is not KEY=VALUE")
         options[key] = value
     named = {key.name: keys[f"key_{key.field}"] for key in KEYS}
+    if metrics_port is not None:
+        options.setdefault("metricsProvider.httpPort", metrics_port)
     return options | {name: value for name, value in named.items() if value is not None}
 
 

@@ -21,6 +21,7 @@ from zabd.model.metrics import (
     PREFIX_COMPONENTS,
     QUORUM_SIZE,
     WATCH_NOTIFICATIONS,
+    BoundedPrefixes,
     Histogram,
     Labels,
     MemoryMetrics,
@@ -30,7 +31,6 @@ from zabd.model.metrics import (
     OnSpan,
     exposition,
     operation_name,
-    prefix_of,
 )
 
 __all__ = [
@@ -136,7 +136,7 @@ class Meter:
     ) -> None:
         self.metrics = metrics
         self._on_span = on_span
-        self._prefix_components = prefix_components
+        self._prefixes = BoundedPrefixes(prefix_components)
         self._ops: dict[int, Labels] = {}
         metrics.declare(CLIENT_METRICS)
 
@@ -149,7 +149,7 @@ class Meter:
 
     def notified(self, path: str, kind: str) -> None:
         """A watch event came, however many watchers it concerns."""
-        labels = (prefix_of(path, self._prefix_components), kind)
+        labels = (self._prefixes.label(path), kind)
         self.metrics.add(WATCH_NOTIFICATIONS, 1, labels)
 
     def session_lost(self) -> None:

@@ -107,11 +107,36 @@ ENSEMBLE_SIZE: Final = Metric("zk_ensemble_size", MetricKind.GAUGE, "Voters that
 
 PREFIX_COMPONENTS: Final = 1
 """How much of a path is a prefix, unless somebody chooses otherwise."""
+PREFIXES_MAX: Final = 100
+"""How many prefixes have a label of their own."""
+OTHER_PREFIX: Final = "other"
+"""The label of all other prefixes; it is no path."""
 
 
 def prefix_of(path: str, components: int = PREFIX_COMPONENTS) -> str:
     """The first components of a path, as the label `prefix`."""
     return "/".join(path.split("/", components + 1)[: components + 1]) or "/"
+
+
+class BoundedPrefixes:
+    """The label `prefix` of paths: the first so many prefixes that come, then one for the rest.
+
+    Whoever can make znodes can make prefixes, and each label costs memory wherever it is stored.
+    """
+
+    def __init__(self, components: int = PREFIX_COMPONENTS, labels_max: int = PREFIXES_MAX) -> None:
+        self._components = components
+        self._labels_max = labels_max
+        self._labels: dict[str, None] = {}
+
+    def label(self, path: str) -> str:
+        """The label of this path."""
+        prefix = prefix_of(path, self._components)
+        if prefix not in self._labels:
+            if len(self._labels) >= self._labels_max:
+                return OTHER_PREFIX
+            self._labels[prefix] = None
+        return prefix
 
 
 def operation_name(opcode: int) -> str:
@@ -151,10 +176,10 @@ class Histogram:
         """How many values there were."""
         return sum(self.counts)
 
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.buckets, value)] += 1
-        self.sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count a value, or so many equal ones."""
+        self.counts[bisect_left(self.buckets, value)] += times
+        self.sum += value * times
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
         """Each bound as text, and how many values are not above it."""
@@ -206,6 +231,10 @@ class MemoryMetrics:
         if histogram is None:
             histogram = histograms[labels] = Histogram(metric.buckets)
         histogram.observe(value)
+
+    def hold(self, metric: Metric, histogram: Histogram, labels: Labels = ()) -> None:
+        """Show a histogram that somebody else fills."""
+        self._histograms[metric.name][labels] = histogram
 
     # Looking.
 

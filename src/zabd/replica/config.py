@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from zabd.model.metrics import PREFIX_COMPONENTS
 from zabd.zab.config import EnsembleConfig
 
 BATCH_OPS_MAX = 1000
@@ -43,7 +44,8 @@ class ReplicaConfig:
     requests are not counted, `throttled_op_wait_ms` 0 where requests may wait as long as they must.
     Connections may ask for sessions as long as there are tokens, of which `connection_tokens_max`
     are there at once (0: any number) and `connection_token_fill_count` come with each fill. Where
-    `enforced_auth` has schemes, only who has an identity of one of them is served.
+    `enforced_auth` has schemes, only who has an identity of one of them is served. Watch events are
+    counted by the first `prefix_components` of their paths.
     """
 
     ensemble: EnsembleConfig
@@ -74,6 +76,7 @@ class ReplicaConfig:
     enforced_auth: tuple[str, ...] = ()
     digest_algorithm: str = "sha1"
     config_text: str = ""
+    prefix_components: int = PREFIX_COMPONENTS
 
     def clamp_timeout(self, requested_ms: int) -> int:
         """The session timeout granted for a requested one (client protocol, section 2)."""

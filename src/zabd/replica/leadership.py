@@ -114,7 +114,6 @@ class Leadership:
         self._last_proposed = Zxid(tree.zxid)
         self.space_low = False
         self.since_ms = now_ms
-        self.expired_count = 0
         self.last_time_ms = tree.time_ms
 
     @property
@@ -138,7 +137,6 @@ class Leadership:
     def expire(self, now_ms: int) -> None:
         """Close the sessions and delete the znodes whose time is over, a bounded number a turn."""
         for session_id in self.tracker.due(now_ms, EXPIRIES_PER_TURN_MAX):
-            self.expired_count += 1
             self._gather_own(session_id, OpCode.CLOSE_SESSION, b"")
         for path in self._perishables.due(now_ms, self._time_base_ms + now_ms):
             self._gather_own(0, OpCode.DELETE_CONTAINER, path.encode())

@@ -300,6 +300,9 @@ class Replica:
         if origin == self.me:
             clients.applied(request_id, zxid, applied)
         if txn[0] == CLOSE_SESSION:
+            # Ours without anybody who waits: as the leader we have said that its time was over.
+            if origin == self.me and request_id == messages.NOBODY_WAITS:
+                clients.stats.sessions_expired += 1
             clients.session_closed(session_id)
         elif txn[0] == FOUND:
             self._update_serving()
@@ -453,6 +456,7 @@ class Replica:
 
     def _half_tick(self, now_ms: int) -> None:
         self._consider_reading_only(now_ms)
+        self.clients.stats.fold()
         self.clients.close_idle(now_ms)
         self.clients.expire_local(now_ms)
         touches = self.clients.take_touches(now_ms)

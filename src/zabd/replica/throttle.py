@@ -114,8 +114,8 @@ class Throttle:
     def settle(self, connection: Connection, pending: Pending, now_ms: int) -> None:
         """A request that waited is answered: count it out, and note how long it took.
 
-        `count_out` and `ClientStats.note_latency` without their calls, for every write's answer:
-        0.3 us less.
+        `count_out` without its call, for every write's answer, and in most cases without one to
+        count the answer either: 0.3 us less.
         """
         stats, size_bytes = self._stats, len(pending.frame)
         latency_ms = now_ms - pending.since_ms
@@ -127,11 +127,10 @@ class Throttle:
         stats.outstanding -= 1
         if size_bytes > self._large_from:
             self._large_bytes -= size_bytes
-        if stats.waited and stats.latency_min_ms <= latency_ms <= stats.latency_max_ms:
-            stats.waited += 1
-            stats.latency_total_ms += latency_ms
+        if latency_ms == stats.run_ms and pending.opcode == stats.run_opcode:
+            stats.run_count += 1
         else:
-            stats.note_latency(latency_ms)
+            stats.begin_run(pending.opcode, latency_ms)
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""

@@ -18,9 +18,11 @@ from zabd.server.clock import Clock
 from zabd.server.config import ServerConfig
 from zabd.server.driver import Driver
 from zabd.server.four_letter import answer
+from zabd.server.http_link import HttpChannel
 from zabd.server.identity import Identity
 from zabd.server.logging import Trace
 from zabd.server.loop import Loop
+from zabd.server.metrics import MetricsPage
 from zabd.server.report import MemberReport
 from zabd.storage import OnDamage, Recovered, Storage, StorageConfig
 from zabd.storage.disk import Disk
@@ -69,6 +71,7 @@ class Server:
         self._disks: list[Disk] = []
         self._storage: Storage | None = None
         self._driver: Driver | None = None
+        self._pages: HttpChannel | None = None
         self._ended: asyncio.Future[None] | None = None
         self._stopping = False
         self._damaged: str | None = None  # why, when this incarnation began
@@ -91,15 +94,19 @@ class Server:
             await self._listen(driver)
             driver.tree_loaded = self._loaded
             driver.start(self._make_replica(recovered, builder))
+            report = MemberReport(self.config, driver, storage, self._clock, self._identity)
+            report.why_damaged = self._damaged
+            driver.answer_word = lambda word: answer(word, report)
+            await self._listen_for_scrapers(loop, driver, report)
             self._loaded()
         except BaseException:
             self._ended = None
             self._close_everything()
             raise
-        report = MemberReport(self.config, driver, storage, self._clock, self._identity)
-        report.why_damaged = self._damaged
-        driver.answer_word = lambda word: answer(word, report)
-        self._trace("started", {"client_port": driver.clients.port, "pid": self._identity.pid})
+        started: dict[str, object] = {"client_port": driver.clients.port, "pid": self._identity.pid}
+        if self._pages is not None:
+            started["metrics_port"] = self._pages.port
+        self._trace("started", started)
 
     async def serve(self) -> None:
         """Wait until the member stops; raises what made it stop if that was not `stop`."""
@@ -132,6 +139,11 @@ class Server:
         """What drives the replica, for tests and the simulator; not before `start`."""
         assert self._driver is not None, "start comes first"
         return self._driver
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Where the page for Prometheus is; None where nobody asked for one."""
+        return None if self._pages is None else self._pages.port
 
     @property
     def standing(self) -> Mapping[str, object]:
@@ -215,6 +227,15 @@ class Server:
         client = f"{config.client_host or '*'}:{config.client_port}"
         await _bind(driver.clients.listen(), f"the client port {client}")
 
+    async def _listen_for_scrapers(self, loop: Loop, driver: Driver, report: MemberReport) -> None:
+        host, port = self.config.metrics_host, self.config.metrics_port
+        if port is None:
+            return
+        page = MetricsPage(loop, self.config, driver, report)
+        pages = HttpChannel(loop, {"/metrics": page.make}, self._trace)
+        await _bind(pages.listen(host, port), f"the metrics port {host}:{port}")
+        self._pages = pages
+
     def _make_replica(self, recovered: Recovered, builder: TreeBuilder) -> Replica:
         config = self.config
         replica_config = ReplicaConfig(
@@ -251,6 +272,7 @@ class Server:
             local_sessions_upgrade=config.local_sessions_upgrade,
             read_only_enabled=config.read_only_enabled,
             config_text="" if config.standalone else config.membership(),
+            prefix_components=config.metrics_prefix_components,
         )
         state = RecoveredState(
             recovered.accepted_epoch,
@@ -280,6 +302,8 @@ class Server:
         self._close_everything()
 
     def _close_everything(self) -> None:
+        if self._pages is not None:
+            self._pages.close()
         if self._driver is not None:
             self._driver.stop()
         disks, self._disks = self._disks, []

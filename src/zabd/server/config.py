@@ -7,6 +7,7 @@ a test's member is given one directly.
 from dataclasses import dataclass
 
 from zabd.model.ids import MemberId
+from zabd.model.metrics import PREFIX_COMPONENTS
 from zabd.server.keys import READ_ONLY_WORDS
 from zabd.server.zoo_cfg import Member
 
@@ -14,6 +15,7 @@ LOOPBACK = "127.0.0.1"
 CLIENT_PORT = 2181
 QUORUM_PORT = 2881
 ELECTION_PORT = 3881
+METRICS_PORT = 7000  # ZooKeeper's, where its provider is chosen without a port
 ENSEMBLE = 3
 
 
@@ -63,6 +65,10 @@ class ServerConfig:
     container_check_ms: int = 60_000
     containers_per_minute_max: int = 10_000
     container_unused_ms_max: int = 300_000
+    metrics_host: str = LOOPBACK
+    metrics_port: int | None = None  # None: no page for Prometheus; 0: on any port that is free
+    metrics_prefix_components: int = PREFIX_COMPONENTS
+    metrics_keys_max: int = 100
 
     @property
     def me(self) -> Member:

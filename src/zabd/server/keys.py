@@ -129,6 +129,23 @@ def _peer_type(text: str) -> str:
     return text.lower()
 
 
+_PROVIDERS = "org.apache.zookeeper.metrics."
+# The classes that come with ZooKeeper, and whether they give a page to anybody.
+METRICS_PROVIDERS: dict[str, bool] = {
+    f"{_PROVIDERS}prometheus.PrometheusMetricsProvider": True,
+    f"{_PROVIDERS}impl.DefaultMetricsProvider": False,
+    f"{_PROVIDERS}impl.NullMetricsProvider": False,
+}
+
+
+def _provider(text: str) -> bool:
+    """Whether the provider of this class shows a page."""
+    try:
+        return METRICS_PROVIDERS[text]
+    except KeyError:
+        raise ValueError(text) from None
+
+
 def _count(name: str, field: str, low: int, text: str, high: int = INT_MAX) -> Key:
     limits = f"from {low} to {high}" if high < INT_MAX else f"of at least {low}"
     return Key(name, field, _integer(low, high), f"a whole number {limits}", text)
@@ -200,6 +217,41 @@ KEYS: tuple[Key, ...] = (
     _count("znode.container.checkIntervalMs", "container_check_ms", 100, "between two checks"),
     _count("znode.container.maxPerMinute", "containers_per_minute_max", 1, "removed a minute"),
     _count("znode.container.maxNeverUsedIntervalMs", "container_unused_ms_max", 0, "0 is never"),
+    Key(
+        "metricsProvider.className",
+        "metrics_provider",
+        _provider,
+        "PrometheusMetricsProvider of ZooKeeper, for a page, or one of its two others, for none",
+        "that of the Prometheus provider switches the page on",
+    ),
+    Key(
+        "metricsProvider.httpHost",
+        "metrics_host",
+        _host,
+        "a host or address",
+        "where Prometheus connects",
+    ),
+    _count(
+        "metricsProvider.httpPort",
+        "metrics_port",
+        0,
+        "the port of the page for Prometheus; 0 is any that is free",
+        PORT_MAX,
+    ),
+    _count(
+        "metricsProvider.prefixComponents",
+        "metrics_prefix_components",
+        1,
+        "how much of a path is a label of watch events",
+        16,
+    ),
+    _count(
+        "metricsProvider.ephemeralKeys",
+        "metrics_keys_max",
+        0,
+        "keys that have a gauge of their ephemerals",
+        10_000,
+    ),
 )
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
@@ -255,7 +307,9 @@ IGNORED_FAMILIES: tuple[tuple[str, str], ...] = (
     ("connection", "connections are bounded by maxClientCnxns and maxCnxns"),
     ("jute.", "jute.maxbuffer alone is understood"),
     ("kerberos.", _LATER),
-    ("metricsProvider.", _LATER),
+    ("metricsProvider.https", _TLS),
+    ("metricsProvider.ssl.", _TLS),
+    ("metricsProvider.", "the page is made on the member's own loop, and there is no JVM"),
     ("netty.", _JAVA),
     ("nio.", _JAVA),
     ("quorum.auth.", _LATER),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from zabd.model.errors import ConfigError
 from zabd.model.ids import MemberId
-from zabd.server.config import CLIENT_PORT, ServerConfig, default_members
+from zabd.server.config import CLIENT_PORT, METRICS_PORT, ServerConfig, default_members
 from zabd.server.keys import (
     BY_NAME,
     KEYS,
@@ -94,6 +94,7 @@ class _Resolution:
         self._check_peer_type(me, values.pop("peer_type", None))
         self._complete(values)
         self._check_auth(values)
+        self._choose_metrics(values)
         values.setdefault("data_dir", f"./zabd-data/{member_id}")
         config = ServerConfig(
             member_id=member_id,
@@ -264,6 +265,17 @@ class _Resolution:
         if values.get("auth_enforced") and not values.get("auth_schemes"):
             switch = self._settings["enforce.auth.enabled"]
             raise switch.refuse("false, where no enforce.auth.schemes says what is asked for")
+
+    def _choose_metrics(self, values: dict[str, Any]) -> None:
+        """ZooKeeper asks for the class of a provider; a port alone says as much."""
+        provider = values.pop("metrics_provider", None)
+        if provider is True:
+            values.setdefault("metrics_port", METRICS_PORT)
+        elif provider is False and values.pop("metrics_port", None) is not None:
+            port = self._settings["metricsProvider.httpPort"]
+            self._notices.append(
+                f"{port.origin}: {port.key} has no effect: metricsProvider.className shows no page"
+            )
 
     def _check_voters(self, config: ServerConfig) -> None:
         count = len(config.voters)
