@@ -22,8 +22,8 @@ SESSION = 77
 class World:
     """A checker that is told of deliveries by one member."""
 
-    def __init__(self) -> None:
-        self.checker = ReplicaChecker((1,))
+    def __init__(self, *, names_tell: bool = True) -> None:
+        self.checker = ReplicaChecker((1,), names_tell=names_tell)
         self.who = Incarnation(1, 1, RecoveredState())
         self.end = GENESIS
 

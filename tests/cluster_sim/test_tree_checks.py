@@ -199,6 +199,18 @@ def test_a_sequential_number_is_the_parents_counter_and_never_comes_again(world:
     other.deliver(create("/s", count=2), create("/s/n-0000000000"))
 
 
+def test_a_znode_may_be_named_after_a_sequential_one_where_users_give_the_names() -> None:
+    """R7 is about what the leader numbers; LockingQueue names a claim after its entry."""
+    named_after = create("/s/n-0000000007", count=1)
+    world = World(names_tell=False)
+    world.deliver(create("/s"), named_after)
+
+    strict = World()
+    strict.deliver(create("/s"))
+    with trips("R7"):
+        strict.deliver(named_after)
+
+
 # --- R8 -------------------------------------------------------------------------------------------
 
 

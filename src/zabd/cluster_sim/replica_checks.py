@@ -41,12 +41,13 @@ class Version(NamedTuple):
 class ReplicaChecker(ZabChecker):
     """Watches an ensemble of replicas and its clients."""
 
-    def __init__(self, voters: Sequence[MemberId]) -> None:
+    def __init__(self, voters: Sequence[MemberId], *, names_tell: bool = True) -> None:
+        """`names_tell`: only sequential znodes have names that end like theirs."""
         super().__init__(voters)
         self.tree = ZnodeTree()
         self.digests: dict[int, int] = {0: self.tree.digest}
         self.batches: list[Batch] = []  # of the ledger
-        self._shadow = ShadowTree(self.fail)
+        self._shadow = ShadowTree(self.fail, names_tell=names_tell)
         self._twin = ZnodeTree()
         self._whole: dict[MemberId, set[LogPosition]] = {}
         self._hurt: set[MemberId] = set()  # whose disks were damaged at some time

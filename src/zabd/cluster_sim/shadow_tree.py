@@ -18,7 +18,7 @@ from zabd.znode_tree.tree import Applied, ZnodeTree
 from zabd.znode_tree.txns import Txn
 
 _SEQUENTIAL: Final = re.compile(r"-(-?\d{10})$")
-"""How sequential znodes end whose names were given with a dash, as all simulated clients do."""
+"""How sequential znodes end whose names were given with a dash, as the core level's clients do."""
 
 _INT32: Final = 1 << 32
 
@@ -41,9 +41,14 @@ class _Shadow:
 class ShadowTree:
     """The model. `take` every committed txn before the tree applies it, then `compare`."""
 
-    def __init__(self, fail: Callable[[str, str], None]) -> None:
-        """`fail` is told the check that does not hold, and what was seen."""
+    def __init__(self, fail: Callable[[str, str], None], *, names_tell: bool = True) -> None:
+        """`fail` is told the check that does not hold, and what was seen.
+
+        A txn does not say whether its name was numbered by the leader. `names_tell`: here it shows,
+        since only such names end like one.
+        """
         self._fail = fail
+        self._names_tell = names_tell
         self._nodes: dict[str, _Shadow] = {}
         self._suffixes: dict[str, int] = {}  # parent: the last number given below it
         self._touched: dict[str, None] = {}
@@ -106,7 +111,7 @@ class ShadowTree:
 
     def _require_fresh_suffix(self, zxid: int, parent: str, path: str, created: int) -> None:
         """The number in a sequential name is the parent's counter, and greater than all before."""
-        found = _SEQUENTIAL.search(path)
+        found = _SEQUENTIAL.search(path) if self._names_tell else None
         if found is None:
             return
         number = int(found[1])
