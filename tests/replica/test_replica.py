@@ -45,12 +45,13 @@ from zabd.model.results import (
 )
 from zabd.model.session import PASSWORD_SIZE, ConnectRequest
 from zabd.model.watch_events import EventType
+from zabd.model.zxid import Zxid
 from zabd.replica.config import DIGEST_INTERVAL_TXNS
 from zabd.replica.events import SpaceLow
 from zabd.replica.replica import GATHER_MS_MAX
 from zabd.wire.connection import Event, Reply
 from zabd.zab import effects as zab
-from zabd.zab.messages import Carried
+from zabd.zab.messages import Ack, Carried, Commit, Pong
 
 
 def create(path: str, data: bytes = b"", flags: int = CreateMode.PERSISTENT) -> Create:
@@ -640,6 +641,18 @@ def test_writes_that_come_while_a_batch_is_decided_share_the_next_one(ensemble: 
     ensemble.settle()
 
     assert [batch.count for batch in ensemble.logs[leader][before:]] == [1, 9]
+
+
+def test_only_an_acknowledgement_of_what_is_committed_may_wait(ensemble: Ensemble) -> None:
+    """It changes nothing but a counter; of everything else something may come at once."""
+    leader = ensemble.members[ensemble.leader]
+    ensemble.connect(ensemble.leader).call(create("/n"))
+    committed = leader.peer.committed_zxid
+
+    assert leader.can_wait(Ack(committed))
+    assert leader.can_wait(Ack(Zxid(committed - 1)))
+    for message in (Ack(Zxid(committed + 1)), Commit(committed), Pong(1), Carried(b"")):
+        assert not leader.can_wait(message)
 
 
 def test_slow_disks_hold_the_next_batch_up_for_a_moment_only(ensemble: Ensemble) -> None:

@@ -431,7 +431,13 @@ class Clients:
                 self.stats.answered_at_once += 1
             except ZabdError:
                 reply = self._answer_here(connection, xid, opcode, frame)  # knows what to say
-            self.output(connection, reply)
+            connection.output.append(reply)  # `output` in place
+            connection.output_bytes += len(reply)
+            if connection.output_bytes >= OUTPUT_BYTES_MAX:
+                connection.stuffed = True
+            if not connection.dirty:
+                connection.dirty = True
+                self._dirty.append(connection)
         elif opcode in FORWARDED_OPCODES:
             # Both are rare, and asking costs less than a call.
             if (self.read_only or connection.local) and self._settled_here(

@@ -121,6 +121,16 @@ class Leadership:
         """Intents that wait for the next batch."""
         return len(self._gathered)
 
+    @property
+    def wants_batch(self) -> bool:
+        """Whether there is something to be prepared."""
+        return bool(self._gathered) or self._must_found
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether there are answers outside the log to be handed out."""
+        return bool(self._answers)
+
     def gather(self, intents: tuple[Intent, ...] | list[Intent]) -> None:
         """Take intents into the line, in their order (L1)."""
         self._gathered.extend(intents)
@@ -160,13 +170,13 @@ class Leadership:
                 (self._me, messages.NOBODY_WAITS, 0, txns.found(secret, self._config_text))
             )
         size_bytes = 0
-        gathered = self._gathered
+        gathered, owners = self._gathered, self.tracker.owners
         while gathered and len(entries) < BATCH_OPS_MAX and size_bytes < BATCH_BYTES_MAX:
             intent = gathered.popleft()
             origin, request_id, session_id, opcode, frame, _ = intent
             zxid = first + len(entries)
             txn = None
-            if opcode in _SHORT_OPCODES:
+            if opcode in _SHORT_OPCODES and owners.get(session_id) == origin:
                 txn = self._prepare_shortly(intent, zxid, time_ms)
             if txn is None:
                 txn = self._prepare(intent, zxid, time_ms, now_ms)
@@ -252,14 +262,14 @@ class Leadership:
         )
 
     def _prepare_shortly(self, intent: Intent, zxid: int, time_ms: int) -> Txn | None:
-        """The txn of a setData or create of a known session, if it is as nearly all are.
+        """The txn of a setData or create of its session's owner, if it is as nearly all are.
 
-        Neither an op nor an object for the request is made on the way: 1.3 us a setData where
-        `_prepare` took 2.4 us, 2.1 us a create where it takes 5.5 us. None is for `_prepare`.
+        Neither an op nor an object for the request is made on the way: 1.2 us a setData where
+        `_prepare` took 2.4 us, 2.0 us a create where it takes 5.5 us. None is for `_prepare`.
         """
-        origin, _, session_id, opcode, frame, identities = intent
-        if self.tracker.find(session_id) != (True, origin) or self.space_low:
+        if self.space_low:
             return None
+        _, _, session_id, opcode, frame, identities = intent
         if opcode == _SET_DATA:
             change = split_set_data(frame)
             prepare = self._preparer.prepare_set_data

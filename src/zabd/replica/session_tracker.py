@@ -19,16 +19,13 @@ from zabd.model.ids import MemberId, SessionId
 PAUSE_TICKS = 2
 """Ticks without a look at the clock that count as a pause of the whole process."""
 
-_UNKNOWN = (False, None)
-
 
 class _Tracked:
-    __slots__ = ("deadline_ms", "owner", "timeout_ms")
+    __slots__ = ("deadline_ms", "timeout_ms")
 
-    def __init__(self, timeout_ms: int, owner: MemberId | None) -> None:
+    def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
         self.deadline_ms = 0
-        self.owner = owner
 
 
 class SessionTracker:
@@ -37,6 +34,8 @@ class SessionTracker:
     def __init__(self, tick_ms: int, now_ms: int) -> None:
         self._tick_ms = tick_ms
         self._sessions: dict[SessionId, _Tracked] = {}
+        self.owners: dict[SessionId, MemberId | None] = {}
+        """Of every tracked session what `find` says, for who asks with every write."""
         self._buckets: SortedDict[int, dict[SessionId, None]] = SortedDict()
         self._looked_ms = now_ms
 
@@ -51,7 +50,8 @@ class SessionTracker:
     ) -> None:
         """Start the timer of a session, or start it anew with another timeout and owner."""
         self.forget(session_id)
-        tracked = self._sessions[session_id] = _Tracked(timeout_ms, owner)
+        tracked = self._sessions[session_id] = _Tracked(timeout_ms)
+        self.owners[session_id] = owner
         self._schedule(session_id, tracked, now_ms)
 
     def touch(self, session_id: SessionId, heard_ms: int) -> None:
@@ -66,13 +66,13 @@ class SessionTracker:
 
         The member is None if it was not opened since this leader took over.
         """
-        tracked = self._sessions.get(session_id)
-        return _UNKNOWN if tracked is None else (True, tracked.owner)
+        return session_id in self._sessions, self.owners.get(session_id)
 
     def forget(self, session_id: SessionId) -> None:
         """The session is closed or closing: it can neither expire nor be touched any more."""
         tracked = self._sessions.pop(session_id, None)
         if tracked is not None:
+            del self.owners[session_id]
             self._unschedule(session_id, tracked)
 
     def due(self, now_ms: int, limit: int) -> list[SessionId]:

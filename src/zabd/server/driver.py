@@ -280,12 +280,15 @@ class Driver:
     def link_received(self, link: PeerLink, messages: list[Message]) -> None:
         """A peer's messages; the chunks of a snapshot go to the disk and not to the replica."""
         waiting, link_id = self._events, link.id
+        urgent = False
         for message in messages:
             if type(message) is SnapshotChunk:
                 waiting.append(_Chunk(link, message))
             else:
                 waiting.append(events.Received(link_id, message))
-        self._want_turn()
+            urgent = urgent or not (self.started and self.replica.can_wait(message))
+        if urgent:
+            self._want_turn()
 
     def link_lost(self, link: PeerLink) -> None:
         """A peer's connection is gone; jobs on it end before the replica hears of it."""
