@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from zabd.cluster_sim.mutants.mutant import Mutant, Patch
-from zabd.model.ids import LinkId, MemberId
+from zabd.model.ids import Epoch, LinkId, MemberId
 from zabd.model.zxid import Zxid
 from zabd.storage.storage import Storage
 from zabd.zab import ballot, broadcast
@@ -150,6 +150,26 @@ def _observers_count() -> list[Patch]:
     return [(MajorityQuorum, "contains", contains), (LeaderDiscovery, "counts", counts)]
 
 
+def _tally_for_all() -> list[Patch]:
+    init, advance = LeaderBroadcast.__init__, LeaderBroadcast.advance
+    everywhere: dict[MemberId, int] = {}
+
+    def share(self: LeaderBroadcast, member: Member, epoch: Epoch) -> None:
+        init(self, member, epoch)
+        self._acked = everywhere
+
+    def by_all(self: LeaderBroadcast, learners: Iterable[Learner]) -> None:
+        last = self._m.tail.last.zxid
+        if Zxid(self._m.quorum.acked(everywhere)).epoch > self.epoch == last.epoch:
+            self._acked = dict.fromkeys(self._m.quorum.voters, last)
+            advance(self, learners)
+            self._acked = everywhere
+        else:
+            advance(self, learners)
+
+    return [(LeaderBroadcast, "__init__", share), (LeaderBroadcast, "advance", by_all)]
+
+
 # --- epochs --------------------------------------------------------------------------------------
 
 
@@ -273,6 +293,8 @@ def _leads_alone() -> list[Patch]:
 
 _DECISIONS: Final = frozenset({"C6", "D6", "L4", "Z9", "Z12", "Z13", "Z14", "Z15", "Z16", "Z17"})
 """What sees a wrong decision when it is taken."""
+
+_ISOLATED: Final = MappingProxyType({"voters": 3, "kinds": ("isolate the leader",)})
 
 _RESIGNING: Final = MappingProxyType(
     {"voters": 3, "kinds": ("abdicate", "forced succession", "stall")}
@@ -488,6 +510,32 @@ ELECTIONS: Final = (
         found_by=frozenset({"A5"}),
         patches=_link_outlives_leadership,
         shape=_RESIGNING,
+    ),
+    Mutant(
+        name="tally-for-all",
+        bug="M78",
+        what="the tally of acknowledgements is one for all leaderships, and not one for each",
+        history=(
+            "an old leader finds what was acknowledged to the new one, and commits its own with "
+            "that"
+        ),
+        reference="classical",
+        level="zab",
+        found_by=frozenset({"Z15"}),
+        patches=_tally_for_all,
+        shape=_ISOLATED,
+    ),
+    Mutant(
+        name="tally-for-all-late",
+        bug="M78",
+        what="the same, seen where the old leader delivers",
+        history="as above",
+        reference="classical",
+        level="zab",
+        found_by=frozenset({"Z3", "Z7"}),
+        patches=_tally_for_all,
+        shape=_ISOLATED,
+        without=frozenset({"Z15", "D6"}),
     ),
     Mutant(
         name="epoch-taken-twice",
