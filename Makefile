@@ -68,8 +68,8 @@ sim-determinism: $(RUNTIME) ## Compare the traces of SEEDS seeds over hash seeds
 sim-campaign: $(RUNTIME) ## Run CAMPAIGN_SEEDS seeds at all levels, resumable, into the folder CAMPAIGN
 	$(BIN)/zabctl sim campaign $(CAMPAIGN) --seeds $(CAMPAIGN_SEEDS) $(ARGS)
 
-sim-recipes: $(TOOLS) ## Run SEEDS seeds of each recipe's campaign (ARGS='-k lock' for one)
-	RECIPE_SEEDS=$(SEEDS) $(BIN)/pytest tests/client/test_campaigns.py -q $(ARGS)
+sim-recipes: $(TOOLS) ## Run SEEDS seeds of each recipe's campaign, resumable (ARGS='--recipe lock' for one)
+	$(BIN)/python -m tests.client.recipe_campaigns --seeds $(SEEDS) $(ARGS)
 
 differential: $(TOOLS) ## Compare TARGET with Debian's ZooKeeper, over N scripts of random requests
 	$(BIN)/python -m tests.compat.differential -n $(N) --seed $(SEED) --target $(TARGET)

@@ -1,14 +1,15 @@
 """Each recipe under faults: its guarantee, read from the servers' log, for a number of seeds.
 
-``make sim-recipes SEEDS=2000`` runs more of them.
+``make sim-recipes SEEDS=2000`` runs more of them (`recipe_campaigns`).
 """
 
 import asyncio
+from contextlib import suppress
 from itertools import pairwise
 from random import Random
 
 import pytest
-from tests.client.campaign import SEEDS, Facts, History, campaign
+from tests.client.campaign import SEEDS, Facts, History, Life, campaign
 
 from zabd.client import Client
 from zabd.client.recipes import (
@@ -21,6 +22,7 @@ from zabd.client.recipes import (
     LockingQueue,
     Partitioner,
     Party,
+    PriorityQueue,
     Queue,
     ReadWriteLock,
     Semaphore,
@@ -49,6 +51,16 @@ async def guarded_write(zk: Client, znode: str, value: str) -> None:
 def tokens(history: History) -> list[int]:
     """The tokens with which the resource was written, in order."""
     return [int(value) for value in history.values("/resource") if value]
+
+
+async def zxid_of_a_mark(zk: Client) -> int:
+    """The zxid of a write: what the same client reads behind it is no older."""
+    while True:
+        try:
+            return (await zk.set("/mark", b"")).mzxid
+        except NoNodeError:
+            with suppress(NodeExistsError):
+                await zk.create("/mark")
 
 
 @seeds
@@ -218,7 +230,7 @@ def test_counter(seed: int) -> None:
             facts.perhaps.remove(step)
         assert not history.below("/counter")
 
-    campaign(seed, work, check)
+    campaign(seed, work, check, receipts="/counter")
 
 
 @seeds
@@ -247,7 +259,49 @@ def test_queue(seed: int) -> None:
         assert set(facts.taken) <= gone
         assert not history.below("/queue-__receipts__")
 
-    campaign(seed, work, check)
+    campaign(seed, work, check, receipts="/queue-__receipts__")
+
+
+@seeds
+def test_priority_queue(seed: int) -> None:
+    """As the queue, and nobody is handed a value while a more urgent one stands all the time."""
+
+    async def work(zk: Client, rng: Random, facts: Facts) -> None:
+        queue = PriorityQueue(zk, "/queue")
+        if rng.random() < 0.6:
+            value = f"{zk.session_id} {rng.random()}".encode()
+            facts.perhaps.append(value)
+            await queue.put(value, priority=rng.choice([0, 100, 999]))
+            facts.certain.append(value)
+            return
+        since = await zxid_of_a_mark(zk)
+        value = await queue.get(blocking=rng.random() < 0.3, timeout=2.0) or b""
+        if value:
+            facts.taken.append((value, since))
+
+    def check(history: History, facts: Facts) -> None:
+        lives = [life for life in history.lives("/queue") if "entry-" in life.path]
+        of_value = {life.data: life for life in lives}
+        assert len(lives) == len(of_value)
+        assert set(facts.certain) <= of_value.keys() <= set(facts.perhaps)
+        assert len(facts.taken) == len(set(facts.taken))
+        for value, since in facts.taken:
+            taken = of_value[value]
+            assert taken.ended
+            more_urgent = [life for life in lives if priority_of(life) < priority_of(taken)]
+            assert not [
+                life
+                for life in more_urgent
+                if life.began <= since and not 0 < life.ended <= taken.ended
+            ]
+        assert not history.below("/queue-__receipts__")
+
+    campaign(seed, work, check, receipts="/queue-__receipts__")
+
+
+def priority_of(life: Life) -> str:
+    """That of an entry of a queue."""
+    return life.path.split("-")[1]
 
 
 @seeds
@@ -283,7 +337,7 @@ def test_locking_queue(seed: int) -> None:
         assert not history.below("/queue/taken")
         assert not history.below("/queue/receipts")
 
-    campaign(seed, work, check)
+    campaign(seed, work, check, receipts="/queue/receipts")
 
 
 @seeds
@@ -293,8 +347,10 @@ def test_double_barrier(seed: int) -> None:
     async def work(zk: Client, rng: Random, facts: Facts) -> None:
         barrier = DoubleBarrier(zk, "/barrier", 2)
         await barrier.enter(timeout=4)
-        await asyncio.sleep(rng.uniform(0, 0.5))
-        await barrier.leave(timeout=4)
+        try:
+            await asyncio.sleep(rng.uniform(0, 0.5))
+        finally:
+            await barrier.leave(timeout=4)
 
     def check(history: History, facts: Facts) -> None:
         lives = history.lives("/barrier")
