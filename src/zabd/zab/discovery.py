@@ -94,7 +94,6 @@ class LeaderDiscovery:
     """The leader's side: choose the epoch, then collect promises until a quorum has made them."""
 
     __slots__ = (
-        "_heard_id",
         "_history",
         "_m",
         "_promised",
@@ -105,9 +104,8 @@ class LeaderDiscovery:
         "ready",
     )
 
-    def __init__(self, member: Member, *, founding: bool, cluster_id: bytes | None) -> None:
+    def __init__(self, member: Member, *, founding: bool) -> None:
         self._m = member
-        self._heard_id = cluster_id  # what a voter has said of it in the election
         self._history = (member.current_epoch, member.tail.last.zxid)
         self.founding = founding
         self.epoch: Epoch | None = None
@@ -150,23 +148,10 @@ class LeaderDiscovery:
         counted = [learner.member for learner in learners.values() if learner.counts]
         if not m.quorum.contains([*counted, *self.own_vote()]):
             return
-        if self._names_the_cluster(learners) and len(counted) + 1 < len(m.config.voters):
-            return
         accepted = [one.accepted_epoch for one in learners.values() if not one.observer]
         self.epoch = max(m.accepted_epoch, *accepted, 0) + 1
         m.trace("epoch", {"epoch": self.epoch, "of": sorted([m.me, *counted])})
         m.persist_epochs(self.epoch, m.current_epoch, m.cluster_id)
-
-    def _names_the_cluster(self, learners: dict[LinkId, Learner]) -> bool:
-        """Whether a new cluster id would be drawn, with no word of the operator that there is none.
-
-        Whoever is not here yet may be the one to whom an earlier attempt has given an id: it would
-        belong to another cluster for ever. So the founding waits for every voter.
-        """
-        m = self._m
-        standings = [m.standing, *(learner.standing for learner in learners.values())]
-        ids = [m.cluster_id, self._heard_id, *(learner.cluster_id for learner in learners.values())]
-        return not any(ids) and Standing.FOUNDER not in standings
 
     def begin(self, learners: dict[LinkId, Learner]) -> None:
         """The ensemble may be so small that nobody has to be waited for."""

@@ -74,9 +74,7 @@ class Leading:
     def __init__(self, member: Member, cause: Lead) -> None:
         self._m = member
         self._learners = Learners(member)
-        self._discovery = LeaderDiscovery(
-            member, founding=cause.founding, cluster_id=cause.cluster_id
-        )
+        self._discovery = LeaderDiscovery(member, founding=cause.founding)
         self._cluster_id = cause.cluster_id
         self._confirmations = Confirmations(member)
         self._establishment: Establishment | None = None  # from a quorum's promises on
