@@ -15,6 +15,8 @@ import zabd
 NAMES = Path(__file__).with_name("public_names.txt")
 PUBLIC = [
     "zabd.client",
+    "zabd.client.integrations.asgi",
+    "zabd.client.integrations.messages",
     "zabd.client.integrations.opentelemetry",
     "zabd.client.integrations.prometheus",
     "zabd.client.metrics",

@@ -824,3 +824,21 @@ def test_nothing_is_left_in_the_client_when_all_calls_have_ended() -> None:
                 assert not len(zk._session.watches)
 
     run(main)
+
+
+def test_callers_that_would_fail_at_once_do_not_fail_each_other_over_a_record() -> None:
+    """Who only reads what is recorded works on nothing: all of them get it, at the same moment."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 3)
+        async with connect(ensemble.hosts) as zk:
+            dedup = Dedup(zk, on_conflict="fail")
+            await dedup.run(KEY, returns(1), payload="a")
+            outcomes = await asyncio.gather(
+                *[dedup.run(KEY, returns(2), payload=payload) for payload in ("a", "a", "b")],
+                return_exceptions=True,
+            )
+        assert [getattr(outcome, "value", None) for outcome in outcomes] == [1, 1, None]
+        assert isinstance(outcomes[2], PayloadMismatchError)
+
+    run(main)

@@ -253,3 +253,27 @@ def test_a_topic_has_one_primary_or_none_while_it_is_off(zab_server: ZabEnsemble
                     await led_by(other)
 
     run(claim)
+
+
+def test_an_order_that_is_sent_to_another_server_again_is_placed_once(
+    zab_server: ZabEnsemble, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second server replays what the first has recorded, and refuses another order."""
+    api = example("idempotent_api")
+
+    first, second, third = run(lambda: api.main(zab_server.hosts))
+
+    assert [first.status_code, second.status_code, third.status_code] == [201, 201, 422]
+    assert first.text == second.text
+    assert second.headers["idempotent-replayed"] == "true"
+    assert capsys.readouterr().out.endswith("1 order placed\n")
+
+
+def test_messages_that_come_twice_are_handled_once(zab_server: ZabEnsemble) -> None:
+    """By either consumer; what makes no sense is put aside each time that it comes."""
+    queue = example("idempotent_consumer")
+
+    books = run(lambda: queue.main(zab_server.hosts))
+
+    assert sorted(books.paid) == [f"payment-{number}" for number in range(10)]
+    assert books.dead == ["payment-x", "payment-x"]

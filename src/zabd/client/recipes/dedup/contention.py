@@ -110,12 +110,19 @@ class Contention:
     async def _join_flight(self) -> Result | None:
         """Wait for the front of the local queue, or for a record that those before us got."""
         if self._flight.busy and self._options.on_conflict == "fail":
-            raise self._error(AlreadyInProgressError, "another caller in this process works on it")
+            return await self._recorded_meanwhile()
         while (record := await self._flight.join()) is not None:
             if self._request.settled_by(record):
                 return record
         self._in_front = True
         return None
+
+    async def _recorded_meanwhile(self) -> Result:
+        """The record, if whoever is in front has only come to read it as well."""
+        found, _ = await self._glance(await self._place.bind())
+        if found is None or self._looks_expired(found) or not self._settles(found.record):
+            raise self._error(AlreadyInProgressError, "another caller in this process works on it")
+        return found.record
 
     async def _undo(self, outcome: str) -> None:
         """Leave nothing behind (I1); a journal of ours goes too, as nothing has happened."""
