@@ -109,6 +109,7 @@ class CoreLevel:
         self._tokens = 0
         self._submitted = 0
         self._faulty = True
+        self._core: list[MemberId] = []  # who goes on when the faults have stopped
         self.violation: InvariantError | None = None
         self._idle = False
         self.members: dict[MemberId, CoreMember] = {
@@ -201,6 +202,7 @@ class CoreLevel:
         rng = self.schedule.stream("core")
         core = self._draw_core(rng)
         core += [member for member in self.members if member not in core and rng.getrandbits(1)]
+        self._core = core
         self.trace.record("faults", f"stop; {sorted(core)} go on")
         for member_id, member in self.members.items():
             if member_id in core:
@@ -401,7 +403,8 @@ class CoreLevel:
         return sum(other.remembers for other in others) >= self.checker.quorum.size
 
     def _restart(self, member: CoreMember) -> None:
-        if self._faulty:
+        # A disk may say only after the faults have stopped that it has failed.
+        if self._faulty or member.id in self._core:
             member.start()
 
     def storage_failed(self, member: CoreMember, error: StorageError) -> None:
