@@ -90,6 +90,7 @@ class WholeLevel(CoreLevel):
             session_timeout_ms_min=2 * shape.tick_ms,
             session_timeout_ms_max=20 * shape.tick_ms,
             snapshot_txns=shape.snapshot_every,
+            segment_bytes=shape.segment_bytes,
         )
 
     @property

@@ -169,7 +169,11 @@ class Server:
         self._storage = Storage(
             data,
             log,
-            StorageConfig(snapshots_kept=config.snapshots_kept, on_damage=_on_damage(config)),
+            StorageConfig(
+                segment_bytes=config.segment_bytes,
+                snapshots_kept=config.snapshots_kept,
+                on_damage=_on_damage(config),
+            ),
             lambda: int(loop.time() * 1000),
             self._trace,
         )

@@ -10,6 +10,7 @@ from zabd.model.ids import MemberId
 from zabd.model.metrics import PREFIX_COMPONENTS
 from zabd.server.keys import READ_ONLY_WORDS
 from zabd.server.zoo_cfg import Member
+from zabd.storage.config import SEGMENT_BYTES
 
 LOOPBACK = "127.0.0.1"
 CLIENT_PORT = 2181
@@ -41,6 +42,7 @@ class ServerConfig:
     request_bytes_max: int = 1_048_575
     snapshot_txns: int = 100_000
     snapshots_kept: int = 3
+    segment_bytes: int = SEGMENT_BYTES
     standalone_enabled: bool = True
     outstanding_max: int = 1_000  # of the whole ensemble; a member's share is `outstanding_share`
     large_request_threshold: int = -1

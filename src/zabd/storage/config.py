@@ -28,12 +28,15 @@ class OnDamage(Enum):
     """The operator says that what is lost is lost: go on with what can be vouched for."""
 
 
+SEGMENT_BYTES: Final = 32 << 20
+"""What a segment of the log reserves at once: at 20 MB/s of writes one every second and a half."""
+
+
 @dataclass(frozen=True, slots=True)
 class StorageConfig:
     """Sizes and limits; the defaults suit a member with a disk of its own."""
 
-    segment_bytes: int = 32 << 20
-    """Reserved at once: at 20 MB/s of writes a new segment every second and a half."""
+    segment_bytes: int = SEGMENT_BYTES
 
     snapshots_kept: int = SNAPSHOTS_KEPT_MIN
     """Verified snapshots that stay, with every segment since the oldest of them (S14)."""
