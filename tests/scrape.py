@@ -26,10 +26,10 @@ def read_page(text: str) -> list[Sample]:
     ]
 
 
-def fetch(port: int) -> str:
-    """The text of a member's page."""
+def fetch(port: int, timeout_s: float = PATIENCE_S) -> str:
+    """The text of a member's page; OSError if there is none."""
     url = f"http://127.0.0.1:{port}/metrics"
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
         text: str = answer.read().decode()
     return text
 

@@ -200,12 +200,14 @@ class MemoryMetrics:
     # Measuring: see `Metrics`.
 
     def declare(self, metrics: Iterable[Metric]) -> None:
-        """Make these metrics known; a metric without labels begins at 0."""
+        """Make these metrics known; one without labels is there, empty or 0, from now on."""
         for metric in metrics:
             known = self.declared.setdefault(metric.name, metric)
             assert known == metric, f"{metric.name} means two things: {known} and {metric}"
             if metric.kind is MetricKind.HISTOGRAM:
-                self._histograms.setdefault(metric.name, {})
+                histograms = self._histograms.setdefault(metric.name, {})
+                if not metric.labels:
+                    histograms.setdefault((), Histogram(metric.buckets))
             else:
                 numbers = self._numbers.setdefault(metric.name, {})
                 if not metric.labels:
