@@ -38,6 +38,12 @@ def classpath() -> str:
 def command(config: Path) -> list[str]:
     """The server on this configuration file; it is quiet but for warnings."""
     properties = [f"-D{name}={value}" for name, value in PROPERTIES.items()]
+    # The one key of ours that is a property of the JVM's own there.
+    properties += [
+        f"-D{line}"
+        for line in config.read_text(encoding="utf-8").splitlines()
+        if line.startswith("java.security.auth.login.config=")
+    ]
     log = config.parent / "log4j.properties"
     return [
         "java",

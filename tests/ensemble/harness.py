@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,11 +19,19 @@ from typing import Self
 
 import pytest
 from kazoo.client import KazooClient
+from tests.compat import java_zookeeper
+from tests.compat.tools import debian, needed
 
 from zabd.cli.members import Ensemble, Member
 from zabd.cli.writer import Writer, missing
 
 OTHER_DAEMON = shlex.split(os.environ.get("ZABD_TEST_DAEMON", "")) or None
+# The same claim on our members, and on Debian's ZooKeeper where that is installed.
+BOTH = [
+    "zabd",
+    pytest.param("java", marks=[pytest.mark.slow, pytest.mark.timeout(180)]),
+]
+JAVA_TIMEOUT_S = 60.0  # three Java machines on a busy computer
 # A member's start, an election and a client's reconnection, on a machine that does other things.
 PATIENCE_S = 30.0
 
@@ -70,6 +79,22 @@ def kazoo(hosts: str, *, timeout_s: float = 10.0, **options: object) -> Iterator
     finally:
         client.stop()
         client.close()
+
+
+@contextlib.contextmanager
+def serving_on(
+    server: str, folder: Path, *, voters: int = 3, settings: Mapping[str, str] | None = None
+) -> Iterator[Ensemble]:
+    """An ensemble of one of `BOTH`; the test is skipped, loudly, where it is not installed."""
+    if server == "zabd":
+        with serving(folder, voters=voters, settings=settings) as ensemble:
+            yield ensemble
+        return
+    needed(lambda: debian(*java_zookeeper.PACKAGES))
+    command = [sys.executable, java_zookeeper.__file__]
+    with Ensemble(folder, voters=voters, settings=settings, command=command) as ensemble:
+        ensemble.start(timeout_s=JAVA_TIMEOUT_S)
+        yield ensemble
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:

@@ -2,15 +2,18 @@
 
 import hashlib
 from base64 import b64encode
+from random import Random
 
 import pytest
-from tests.replica.harness import Ensemble
+from tests.replica.harness import Client, Ensemble
 
-from zabd.model.acl import CREATOR_ALL_ACL
+from zabd.model.acl import CREATOR_ALL_ACL, Acl
 from zabd.model.errors import ErrorCode
-from zabd.model.ops import Auth, Create, Exists, GetAcl, GetData, Op, Ping, WhoAmI
-from zabd.model.results import AclResult
+from zabd.model.ops import Auth, Create, Exists, GetAcl, GetData, Op, Ping, Sasl, WhoAmI
+from zabd.model.results import AclResult, SaslResult
 from zabd.replica.authentication import IDENTITIES_MAX
+from zabd.wire.connection import Reply
+from zabd.wire.digest_md5 import ClientExchange, Users
 from zabd.znode_tree.permissions import CREDENTIALS_BYTES_MAX
 
 
@@ -69,3 +72,46 @@ def test_one_connection_is_not_everybody() -> None:
     long = b"bob:" + b"x" * CREDENTIALS_BYTES_MAX
     assert other.call(Auth(0, "digest", long)).error == ErrorCode.AUTH_FAILED
     assert other.closed
+
+
+def prove(client: Client, user: str, password: str) -> Reply:
+    """Both steps of SASL; the last reply."""
+    exchange = ClientExchange(user, password, Random(1))
+    challenge = client.call(Sasl(b""))
+    assert isinstance(challenge.result, SaslResult)
+    return client.call(Sasl(exchange.step(challenge.result.token or b"")))
+
+
+def test_users_of_sasl_prove_who_they_are() -> None:
+    """Section 11: the identity is the connection's, ACLs may name it, and it is asked for."""
+    ensemble = Ensemble(sasl_users=Users({"bob": "pw"}), enforced_auth=("sasl",))
+    client = ensemble.connect(ensemble.followers[0])
+
+    reply = prove(client, "bob", "pw")
+
+    assert (reply.error, reply.zxid) == (0, 0)
+    assert client.call(WhoAmI()).result[0][-1] == ("sasl", "bob")
+    assert client.call(Create("/mine", b"", CREATOR_ALL_ACL, 0)).error == 0
+    assert client.call(GetAcl("/mine")).result.acl == (Acl(31, "sasl", "bob"),)
+    other = ensemble.connect(ensemble.followers[0])
+    assert other.call(Exists("/")).error == ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH
+
+
+def test_who_proves_nothing_by_sasl_is_cut_off() -> None:
+    """-115 without a zxid, then the end of the connection, as the vectors have it."""
+    ensemble = Ensemble(sasl_users=Users({"bob": "pw"}))
+    client = ensemble.connect(ensemble.followers[0])
+
+    reply = prove(client, "bob", "guess")
+
+    assert (reply.error, reply.zxid) == (ErrorCode.AUTH_FAILED, 0)
+    assert client.closed
+
+
+def test_acls_name_users_of_sasl_where_there_is_sasl() -> None:
+    """Elsewhere the scheme is not known (section 11)."""
+    acl = (Acl(31, "sasl", "bob"),)
+    for users, expected in ((Users({"bob": "pw"}), ErrorCode.OK), (None, ErrorCode.INVALID_ACL)):
+        ensemble = Ensemble(sasl_users=users)
+        client = ensemble.connect(ensemble.followers[0])
+        assert client.call(Create("/n", b"", acl, 0)).error == expected

@@ -15,6 +15,7 @@ Invariants
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from random import Random, SystemRandom
 from ssl import SSLContext
 from types import TracebackType
@@ -52,6 +53,7 @@ from zabd.model.ids import SessionId, format_session
 from zabd.model.metrics import PREFIX_COMPONENTS, MemoryMetrics, Metrics, OnSpan
 from zabd.model.ops import Op
 from zabd.model.results import Result
+from zabd.wire.digest_md5 import ClientExchange
 
 log = logging.getLogger("zabd.client")
 
@@ -67,8 +69,9 @@ class Client(Operations):
     `timeout` is the session timeout in seconds to ask for, `connect_timeout` how long to wait for
     the first session (by default one session timeout), `operation_timeout` how long any operation
     may take, in whatever state the connection is; None waits as long as the session lives. `auth`
-    are (scheme, credentials) pairs offered on every connection. `lease_margin` is how many seconds
-    before its possible expiry the session is taken for lost (by default 5 %, at least 0.1).
+    are (scheme, credentials) pairs offered on every connection, `sasl` is a user with a password,
+    proved by DIGEST-MD5 before anything else. `lease_margin` is how many seconds before its
+    possible expiry the session is taken for lost (by default 5 %, at least 0.1).
     `read_only` takes a server without a quorum while there is no other (state READ_ONLY),
     `ssl_context` means TLS. `metrics` is where figures go and `on_span` the hook for tracing
     (`zabd.client.metrics`); `metric_prefix` says how many components of a path are a label. A child
@@ -83,6 +86,7 @@ class Client(Operations):
         connect_timeout: float | None = None,
         operation_timeout: float | None = 30.0,
         auth: Sequence[tuple[str, bytes]] = (),
+        sasl: tuple[str, str] | None = None,
         default_acl: tuple[Acl, ...] = OPEN_ACL_UNSAFE,
         lease_margin: float | None = None,
         retry: RetryPolicy | None = None,
@@ -119,6 +123,7 @@ class Client(Operations):
             prefix_components=metric_prefix,
         )
         self._auth = list(auth)
+        self._sasl = None if sasl is None else partial(ClientExchange, *sasl, self.rng)
         self._driver: SessionDriver | None = None
         self._state = SessionState.SUSPENDED
         self._hooks: dict[Callable[[StateChange], None], None] = {}
@@ -135,6 +140,7 @@ class Client(Operations):
 
         Raises:
             OperationTimeoutError: no server did within `connect_timeout`.
+            AuthFailedError: a server does not take the user and password given as `sasl`.
         """
         if self._driver is not None or self._closed:
             raise LocalProtocolError("a client is started once; make a new one")
@@ -280,6 +286,7 @@ class Client(Operations):
 
         Raises:
             OperationTimeoutError: that took longer than `timeout` seconds.
+            AuthFailedError: SASL has failed, which is final.
             LocalProtocolError: the client is closed.
         """
         connected = asyncio.get_running_loop().create_future()
@@ -292,12 +299,16 @@ class Client(Operations):
                 connected.set_result(None)
             elif change.state is SessionState.CLOSED:
                 connected.set_exception(LocalProtocolError("the client was closed"))
+            elif (error := self._session.auth_error) is not None:
+                connected.set_exception(error)
 
         remove = self.on_transition(notice)
         try:
             async with asyncio.timeout(timeout):
                 if self.state not in good:
                     self._require_open()
+                    if self._session.auth_error is not None:
+                        raise self._session.auth_error
                     await connected
         except TimeoutError:
             hosts = ",".join(str(host) for host in self._addresses.hosts)
@@ -432,6 +443,7 @@ class Client(Operations):
             lease_margin_ms=self._lease_margin_ms,
             read_only=self._read_only,
             meter=self.meter,
+            sasl=self._sasl,
         )
         self._driver = SessionDriver(session, self._hosts, self._clock, self._on_effect, self._ssl)
         self._driver.start()
@@ -485,6 +497,8 @@ class Client(Operations):
         if self._closed or driver.session is not old:
             return
         driver.stop()
+        if old.auth_error is not None:
+            return  # the same answer would come again and again
         if old.credentials is not None and not old.refused:
             self._bury(old.credentials, old.last_zxid)
         self._begin_session(last_zxid=old.last_zxid, identities=old.identities)
@@ -492,7 +506,12 @@ class Client(Operations):
     def _bury(self, credentials: Credentials, last_zxid: int) -> None:
         """Close a session that only we have given up, so that its ephemerals go now."""
         assert self._clock is not None
-        session = Session(credentials.timeout_ms, last_zxid=last_zxid, credentials=credentials)
+        session = Session(
+            credentials.timeout_ms,
+            last_zxid=last_zxid,
+            credentials=credentials,
+            sasl=self._sasl,
+        )
         hosts = HostList(self._addresses.hosts, self.rng)
 
         def notice(effect: Effect) -> None:

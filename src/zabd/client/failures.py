@@ -2,6 +2,7 @@
 
 from zabd.client.chroot import Chroot
 from zabd.model.errors import (
+    AuthFailedError,
     ClosingError,
     ConnectionLossError,
     KeeperError,
@@ -18,6 +19,7 @@ class Failures:
 
     def __init__(self, chroot: Chroot) -> None:
         self.session_id: SessionId = 0
+        self.auth_error: AuthFailedError | None = None  # why the session has ended, if it is that
         self._chroot = chroot
 
     def answer(self, code: int, op: Op) -> KeeperError:
@@ -37,8 +39,10 @@ class Failures:
         error.maybe_applied = op.opcode in WRITE_OPCODES
         return error
 
-    def expired(self, op: Op | None, *, sent: bool) -> SessionExpiredError:
+    def expired(self, op: Op | None, *, sent: bool) -> KeeperError:
         """The session ended before the answer; `None` stands for an auth packet."""
+        if self.auth_error is not None:
+            return AuthFailedError(f"{self._asked(op)}: {self.auth_error}")
         error = SessionExpiredError(
             f"{self._asked(op)}: the session {format_session(self.session_id)} is over",
             path=self._path(op),

@@ -11,7 +11,8 @@ Invariants
         fails, so nothing crosses from one session to the next.
     I3  SUSPENDED is told before the requests of the dead connection fail, and before any reply of
         the next one.
-    I4  On a new connection auth packets go first, then the watches, then what waited.
+    I4  On a new connection SASL goes first, to its end, then auth packets, then the watches, then
+        what waited.
     I5  The lease ends `margin` before the moment at which the ensemble, counting from the last
         request that it is known to have received, may expire the session. From then on the session
         is LOST, network or not.
@@ -21,7 +22,7 @@ Client protocol, sections 2, 3, 13 and 15; the lease is that of the dedup recipe
 """
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 
 from zabd.client.chroot import Chroot
@@ -57,13 +58,16 @@ from zabd.model.ops import (
     GetData,
     Multi,
     Op,
+    OpCode,
     Ping,
+    Sasl,
     SetWatches,
     SetWatches2,
 )
-from zabd.model.results import ErrorResult, MultiResult
+from zabd.model.results import ErrorResult, MultiResult, SaslResult
 from zabd.model.session import ConnectRequest
 from zabd.model.watch_events import AddWatchMode, EventType, KeeperState, WatchEvent
+from zabd.wire.digest_md5 import ClientExchange
 from zabd.wire.frames import RESPONSE_BYTES_MAX, FrameReader
 from zabd.wire.replies import (
     decode_connect_response,
@@ -95,6 +99,7 @@ _NO_PASSWORD = bytes(16)
 class _Phase(Enum):
     OFFLINE = "offline"
     GREETING = "greeting"
+    AUTHENTICATING = "authenticating"
     ESTABLISHED = "established"
     ENDED = "ended"
 
@@ -127,8 +132,10 @@ class Session:
 
     `now_ms` is boot time (`client.clock`). `deadline_ms` is when `elapsed` wants to be called.
     With `credentials` an existing session is resumed. `refused` says that the ensemble itself has
-    called the session over. With `read_only` a server without a quorum will do for the time being;
-    a session that began there is not known to the ensemble, and has another id behind it (I6).
+    called the session over, `auth_error` that SASL has failed, which ends it too. `sasl` makes an
+    exchange for each connection; nothing else is sent before its end. With `read_only` a server
+    without a quorum will do for the time being; a session that began there is not known to the
+    ensemble, and has another id behind it (I6).
     """
 
     def __init__(
@@ -142,12 +149,14 @@ class Session:
         lease_margin_ms: int | None = None,
         read_only: bool = False,
         meter: Meter | None = None,
+        sasl: Callable[[], ClientExchange] | None = None,
     ) -> None:
         self.session_id: SessionId = credentials.session_id if credentials else 0
         self.timeout_ms = credentials.timeout_ms if credentials else timeout_ms
         self.last_zxid = last_zxid
         self.state = SessionState.SUSPENDED
         self.refused = False
+        self.auth_error: AuthFailedError | None = None
         self.watches = WatchRegistry()
         self._chroot = chroot or Chroot()
         self._meter = meter
@@ -156,6 +165,8 @@ class Session:
         self._asked_ms = timeout_ms
         self._password = credentials.password if credentials else _NO_PASSWORD
         self._identities = [_Identity(scheme, auth, None) for scheme, auth in identities]
+        self._sasl = sasl
+        self._exchange: ClientExchange | None = None  # of this connection, while it goes on
         self._margin_ms = lease_margin_ms
         self._read_only_will_do = read_only
         self._read_only = False
@@ -206,7 +217,7 @@ class Session:
         if self.ended:
             return None
         deadlines = [] if self._lease_ms is None else [self._lease_ms]
-        if self._phase is _Phase.GREETING:
+        if self._phase in _UNDER_WAY:
             deadlines.append(self._greeting_deadline_ms)
         if self._phase is _Phase.ESTABLISHED:
             deadlines += [self._spoke_ms + self._third_ms, self._heard_ms + 2 * self._third_ms]
@@ -363,14 +374,14 @@ class Session:
             effects += self._hang_up(f"the server broke the protocol: {error}", now_ms)
         if self._phase is _Phase.ESTABLISHED:
             self._pump(now_ms)
-            effects += self.flush(now_ms)
+        effects += self.flush(now_ms)
         return [*effects, *self.check_lease(now_ms)]
 
     def elapsed(self, now_ms: int) -> list[Effect]:
         """Time has passed: ping, leave a silent server, or give the session up."""
         if lost := self.check_lease(now_ms):
             return lost
-        if self._phase is _Phase.GREETING and now_ms >= self._greeting_deadline_ms:
+        if self._phase in _UNDER_WAY and now_ms >= self._greeting_deadline_ms:
             return self._hang_up("the server did not answer the handshake", now_ms)
         if self._phase is not _Phase.ESTABLISHED:
             return []
@@ -388,6 +399,8 @@ class Session:
                 self._greeted(frame, now_ms, effects)
             elif self._phase is _Phase.ESTABLISHED:
                 self._answered(frame, effects)
+            elif self._phase is _Phase.AUTHENTICATING:
+                self._authenticate(frame, now_ms, effects)
 
     # The handshake.
 
@@ -402,11 +415,47 @@ class Session:
         self.session_id = self.failures.session_id = response.session_id
         self.timeout_ms = response.timeout_ms
         self._password = response.password
-        self._phase = _Phase.ESTABLISHED
         self._spoke_ms = self._greeted_ms
         self._read_only = bool(response.read_only)
         self._known = self._known or not self._read_only
         self._renew_lease(self._greeted_ms)
+        if self._sasl is None:
+            self._establish(now_ms, effects)
+        else:
+            self._phase = _Phase.AUTHENTICATING
+            self._exchange = self._sasl()
+            self._send_token(b"")
+
+    def _send_token(self, token: bytes) -> None:
+        self._xid = self._xid % XID_MAX + 1
+        self._output.append(encode_request(self._xid, Sasl(token)))
+
+    def _authenticate(self, frame: bytes, now_ms: int, effects: list[Effect]) -> None:
+        """The server's step of SASL has come."""
+        assert self._exchange is not None, "one is under way"
+        xid, _, code = decode_reply_header(frame)
+        if xid != self._xid:
+            raise RemoteProtocolError(f"a reply to xid {xid}, expected {self._xid} of SASL")
+        try:
+            if code != ErrorCode.OK:
+                raise AuthFailedError("the server does not accept the user and password of SASL")
+            result = decode_result(OpCode.SASL, frame)
+            assert isinstance(result, SaslResult)
+            if result.token is None:
+                raise AuthFailedError("the server has no SASL")
+            token = self._exchange.step(result.token)
+        except AuthFailedError as error:
+            self.auth_error = self.failures.auth_error = error
+            effects += self._lose(str(error))
+            return
+        if token is not None:
+            self._send_token(token)
+        else:
+            self._establish(now_ms, effects)
+
+    def _establish(self, now_ms: int, effects: list[Effect]) -> None:
+        self._phase = _Phase.ESTABLISHED
+        self._exchange = None
         if self._read_only:
             effects += self._become(SessionState.READ_ONLY, "a server without a quorum answers")
         else:
@@ -605,6 +654,7 @@ class Session:
         self._auths_outstanding.clear()
         self._pings_outstanding.clear()
         self._output.clear()
+        self._exchange = None
         return lost
 
     def _close_was_sent(self) -> bool:
@@ -625,6 +675,7 @@ class Session:
         self._lease_ms = max(self._lease_ms or 0, sent_ms + self.timeout_ms - margin)
 
 
+_UNDER_WAY = frozenset({_Phase.GREETING, _Phase.AUTHENTICATING})
 _SYNCED = KeeperState.SYNC_CONNECTED
 _NOT_THE_CULPRIT = frozenset({ErrorCode.OK, ErrorCode.RUNTIME_INCONSISTENCY})
 

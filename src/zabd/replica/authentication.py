@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zabd.model.acl import Identity
 from zabd.model.errors import AuthFailedError, MarshallingError
 from zabd.model.ops import Auth, OpCode
 from zabd.wire.requests import decode_as
-from zabd.znode_tree.permissions import authenticate
+from zabd.znode_tree.permissions import SASL, authenticate
 
 if TYPE_CHECKING:
     from zabd.replica.config import ReplicaConfig
@@ -42,6 +43,20 @@ def takes_credentials(connection: Connection, frame: bytes, config: ReplicaConfi
         return False
     connection.identities = known + new
     return True
+
+
+def proved_by_sasl(connection: Connection, token: bytes | None) -> bytes | None:
+    """Take a step of the connection's exchange; at its end the connection has what it proves.
+
+    Raises AuthFailedError if it proves nothing. None where there is no SASL.
+    """
+    exchange = connection.sasl
+    if exchange is None:
+        return None
+    answer = exchange.step(token or b"")
+    if exchange.user is not None:
+        connection.identities += (Identity(SASL, exchange.user),)
+    return answer
 
 
 def may_ask(connection: Connection, opcode: int, schemes: tuple[str, ...]) -> bool:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from zabd.model.acl import Perms
 from zabd.model.errors import (
+    AuthFailedError,
     ErrorCode,
     KeeperError,
     MarshallingError,
@@ -50,6 +51,7 @@ from zabd.replica.watch_requests import WATCH_REQUESTS
 from zabd.replica.writes import write_reply
 from zabd.wire import replies
 from zabd.wire.connection import FourLetterWord, ServerConnection
+from zabd.wire.digest_md5 import ServerExchange
 from zabd.wire.frames import HEADER_SIZE, FrameError
 from zabd.wire.replies import NO_ZXID, path_reply, path_stat_reply, stat_reply
 from zabd.wire.requests import PING_XID, decode_as, decode_header, decode_op
@@ -117,6 +119,7 @@ class Clients:
     ) -> None:
         self._config = config
         self._trace = trace
+        self._rng = rng
         self._me: MemberId = config.ensemble.me
         self.tree = tree
         self.watches = WatchTable()
@@ -145,7 +148,10 @@ class Clients:
     def accept(self, connection_id: ConnectionId, address: str, now_ms: int) -> None:
         """A client has connected; nothing was read from it yet."""
         wire = ServerConnection(self._config.request_bytes_max)
-        self.connections[connection_id] = Connection(connection_id, address, wire, now_ms)
+        connection = Connection(connection_id, address, wire, now_ms)
+        if self._config.sasl_users is not None:
+            connection.sasl = ServerExchange(self._config.sasl_users, self._rng)
+        self.connections[connection_id] = connection
 
     def receive(self, connection_id: ConnectionId, chunk: bytes, now_ms: int) -> None:
         """Bytes came in: answer what can be answered now, queue or hand on the rest."""
@@ -558,6 +564,10 @@ class Clients:
             return replies.reply(xid, NO_ZXID, ErrorCode.UNIMPLEMENTED)
         try:
             return handler(self.tree, self.watches, connection, xid, frame)
+        except AuthFailedError:
+            self.stats.auth_failed += 1
+            self._overdone.append(connection)
+            return replies.reply(xid, 0, ErrorCode.AUTH_FAILED)
         except KeeperError as error:
             return replies.reply(xid, self.tree.zxid, error.code)
         except RemoteProtocolError:

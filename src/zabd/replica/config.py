@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from zabd.model.metrics import PREFIX_COMPONENTS
+from zabd.wire.digest_md5 import Users
 from zabd.zab.config import EnsembleConfig
 
 BATCH_OPS_MAX = 1000
@@ -44,8 +45,9 @@ class ReplicaConfig:
     requests are not counted, `throttled_op_wait_ms` 0 where requests may wait as long as they must.
     Connections may ask for sessions as long as there are tokens, of which `connection_tokens_max`
     are there at once (0: any number) and `connection_token_fill_count` come with each fill. Where
-    `enforced_auth` has schemes, only who has an identity of one of them is served. Watch events are
-    counted by the first `prefix_components` of their paths.
+    `enforced_auth` has schemes, only who has an identity of one of them is served. `sasl_users` are
+    those who may prove who they are by SASL; None: there is no SASL. Watch events are counted by
+    the first `prefix_components` of their paths.
     """
 
     ensemble: EnsembleConfig
@@ -62,6 +64,7 @@ class ReplicaConfig:
     local_sessions_upgrade: bool = False
     read_only_enabled: bool = False
     super_digest: str | None = None
+    sasl_users: Users | None = None
     skip_acl: bool = False
     enforce_quota: bool = False
     outstanding_max: int = OUTSTANDING_MAX

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zabd.model.ids import ConnectionId, SessionId
     from zabd.replica.messages import RequestId
     from zabd.wire.connection import ServerConnection
+    from zabd.wire.digest_md5 import ServerExchange
 
 
 class ConnectionState(IntEnum):
@@ -72,6 +73,7 @@ class Connection:
         "queue",
         "queued_bytes",
         "received",
+        "sasl",
         "sent",
         "session_id",
         "state",
@@ -94,6 +96,7 @@ class Connection:
         self.answers_with_read_only = True
         self.host = address.rpartition(":")[0].strip("[]") or address
         self.identities: tuple[Identity, ...] = (Identity("ip", self.host),)
+        self.sasl: ServerExchange | None = None  # where there are users who may prove themselves
         self.queue: deque[Pending] = deque()
         self.queued_bytes = 0
         self.syncs_pending = 0  # asked of the leader and not answered

@@ -324,4 +324,5 @@ def _prepare_options(config: ReplicaConfig) -> PrepareOptions:
         ttl_enabled=config.ttl_enabled,
         skip_acl=config.skip_acl,
         enforce_quota=config.enforce_quota,
+        sasl=config.sasl_users is not None,
     )

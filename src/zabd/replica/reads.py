@@ -35,6 +35,7 @@ from zabd.model.results import (
     SaslResult,
     WhoAmIResult,
 )
+from zabd.replica.authentication import proved_by_sasl
 from zabd.wire import replies
 from zabd.wire.requests import decode_as, decode_path_watch
 from zabd.znode_tree.permissions import allowed, user_of, visible_acl
@@ -218,11 +219,11 @@ def check(
 
 
 def sasl(
-    _tree: ZnodeTree, _watches: WatchTable, _connection: Connection, xid: int, frame: bytes
+    _tree: ZnodeTree, _watches: WatchTable, connection: Connection, xid: int, frame: bytes
 ) -> bytes:
-    """A step of SASL, which nobody is configured to take: no error and no token (section 11)."""
-    decode_as(Sasl, frame)
-    body = replies.encode_result(OpCode.SASL, SaslResult(None))
+    """A step of SASL; where there are no users, no error and no token (section 11)."""
+    answer = proved_by_sasl(connection, decode_as(Sasl, frame).token)
+    body = replies.encode_result(OpCode.SASL, SaslResult(answer))
     return replies.reply(xid, 0, ErrorCode.OK, body)
 
 

@@ -11,6 +11,7 @@ from zabd.model.metrics import PREFIX_COMPONENTS
 from zabd.server.keys import READ_ONLY_WORDS
 from zabd.server.zoo_cfg import Member
 from zabd.storage.config import SEGMENT_BYTES
+from zabd.wire.digest_md5 import Users
 
 LOOPBACK = "127.0.0.1"
 CLIENT_PORT = 2181
@@ -61,6 +62,8 @@ class ServerConfig:
     enforce_quota: bool = False
     skip_acl: bool = False
     super_digest: str | None = None
+    sasl_users: Users | None = None
+    sasl_required: bool = False
     digest_algorithm: str = "sha1"
     auth_enforced: bool = False
     auth_schemes: tuple[str, ...] = ()
@@ -97,6 +100,13 @@ class ServerConfig:
         """Requests in progress here: what all followers pass on comes together at the leader."""
         voters = len(self.voters)
         return max(1, self.outstanding_max // (voters - 1)) if voters > 2 else self.outstanding_max  # noqa: PLR2004
+
+    @property
+    def enforced_schemes(self) -> tuple[str, ...]:
+        """The schemes of which a client has to show an identity; none are asked of anybody."""
+        if self.sasl_required:
+            return ("sasl",)
+        return self.auth_schemes if self.auth_enforced else ()
 
     def membership(self) -> str:
         """The configuration text of /zookeeper/config and of the word `conf`."""

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from zabd.server.jaas import read_users
+
 INT_MAX = 2**31 - 1
 PORT_MAX = 65_535
 # The four-letter words that change nothing; they are allowed unless the whitelist says less.
@@ -117,10 +119,10 @@ def _digest_algorithm(text: str) -> str:
 
 def _auth_schemes(text: str) -> tuple[str, ...]:
     """An address is no proof of anybody, and other schemes are not offered yet."""
-    schemes = tuple(scheme.strip() for scheme in text.split(","))
-    if set(schemes) != {"digest"}:
+    schemes = tuple(dict.fromkeys(scheme.strip() for scheme in text.split(",")))
+    if not set(schemes) <= {"digest", "sasl"}:
         raise ValueError(text)
-    return ("digest",)
+    return schemes
 
 
 def _peer_type(text: str) -> str:
@@ -206,12 +208,21 @@ KEYS: tuple[Key, ...] = (
         "one of " + ", ".join(DIGEST_ALGORITHMS),
         "how passwords are hashed, alike on all members",
     ),
+    Key(
+        "java.security.auth.login.config",
+        "sasl_users",
+        read_users,
+        "a JAAS file, such as Server { org.apache.zookeeper.server.auth.DigestLoginModule required"
+        ' user_NAME="password"; };',
+        "the file with the users of SASL DIGEST-MD5; without a section `Server` there is no SASL",
+    ),
+    _switch("sessionRequireClientSASLAuth", "sasl_required", "serve only users of SASL"),
     _switch("enforce.auth.enabled", "auth_enforced", "serve only who has shown an identity"),
     Key(
         "enforce.auth.schemes",
         "auth_schemes",
         _auth_schemes,
-        "digest",
+        "digest, sasl or both, with a comma",
         "the schemes of which one is asked for",
     ),
     _count("znode.container.checkIntervalMs", "container_check_ms", 100, "between two checks"),
@@ -291,7 +302,6 @@ IGNORED: dict[str, str] = {
     "secureClientPort": _TLS,
     "secureClientPortAddress": _TLS,
     "serverCnxnFactory": _JAVA,
-    "sessionRequireClientSASLAuth": _LATER,
     "snapshot.compression.method": _LATER,
     "snapshot.trust.empty": "an empty directory beside members with data is never trusted",
     "snapSizeLimitInKb": "snapCount decides",
@@ -302,7 +312,7 @@ IGNORED: dict[str, str] = {
 }
 # Whole families of them, by what their names begin with.
 IGNORED_FAMILIES: tuple[tuple[str, str], ...] = (
-    ("authProvider", _LATER),
+    ("authProvider", "digest and ip are always there, sasl where a JAAS file names users"),
     ("commitProcessor.", _JAVA),
     ("connection", "connections are bounded by maxClientCnxns and maxCnxns"),
     ("jute.", "jute.maxbuffer alone is understood"),

@@ -265,6 +265,14 @@ class _Resolution:
         if values.get("auth_enforced") and not values.get("auth_schemes"):
             switch = self._settings["enforce.auth.enabled"]
             raise switch.refuse("false, where no enforce.auth.schemes says what is asked for")
+        asked = "enforce.auth.schemes" if values.get("auth_enforced") else ""
+        if values.get("sasl_required"):
+            asked = "sessionRequireClientSASLAuth"
+        sasl = values.get("sasl_required") or "sasl" in values.get("auth_schemes", ())
+        if asked and sasl and not values.get("sasl_users"):
+            raise self._settings[asked].refuse(
+                "possible: java.security.auth.login.config names no user of SASL"
+            )
 
     def _choose_metrics(self, values: dict[str, Any]) -> None:
         """ZooKeeper asks for the class of a provider; a port alone says as much."""

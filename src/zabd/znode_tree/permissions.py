@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import ipaddress
+import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
@@ -64,10 +65,13 @@ def _means(scheme: str, id: str, identities: Identities) -> bool:
     return any(mine.scheme == scheme and known.matches(id, mine.id) for mine in identities)
 
 
-def expand_acl(acl: tuple[Acl, ...] | None, identities: Identities) -> tuple[Acl, ...]:
+def expand_acl(
+    acl: tuple[Acl, ...] | None, identities: Identities, *, sasl: bool = False
+) -> tuple[Acl, ...]:
     """The ACL to store for the one that a client asked for.
 
     Duplicates go, the order stays, and the scheme `auth` becomes the connection's own identities.
+    Entries of the scheme `sasl` are taken where there is SASL.
     Raises InvalidAclError for an empty ACL, one beyond the limits, and for whom nobody can be.
     """
     if acl == OPEN_ACL_UNSAFE:
@@ -80,11 +84,11 @@ def expand_acl(acl: tuple[Acl, ...] | None, identities: Identities) -> tuple[Acl
         )
     expanded: dict[Acl, None] = {}
     for entry in acl:
-        expanded.update(dict.fromkeys(_expand(entry, identities)))
+        expanded.update(dict.fromkeys(_expand(entry, identities, sasl=sasl)))
     return tuple(expanded)
 
 
-def _expand(entry: Acl, identities: Identities) -> list[Acl]:
+def _expand(entry: Acl, identities: Identities, *, sasl: bool) -> list[Acl]:
     if entry.scheme == "auth":
         mine = [
             Acl(entry.perms, identity.scheme, identity.id)
@@ -96,6 +100,8 @@ def _expand(entry: Acl, identities: Identities) -> list[Acl]:
     elif entry.scheme == "world":
         if entry.id == "anyone":
             return [entry]
+    elif entry.scheme == SASL and not sasl:
+        pass  # as if the scheme were not known
     elif entry.scheme in SCHEMES and SCHEMES[entry.scheme].accepts(entry.id):
         return [entry]
     raise InvalidAclError(f"the ACL entry {entry.scheme!r} {entry.id[:200]!r} stands for nobody")
@@ -182,11 +188,27 @@ def _matches_ip(id: str, address: str) -> bool:
     return int(wanted[0]) >> wanted[1] == int(mine[0]) >> wanted[1]
 
 
+def _accepts_sasl(id: str) -> bool:
+    """A name as Kerberos writes them: ``user``, ``user/host`` or ``user/host@REALM``."""
+    return "@" not in id or _PRINCIPAL.fullmatch(id) is not None
+
+
+def _matches_sasl(id: str, mine: str) -> bool:
+    # ZooKeeper lets a user of this name in wherever there is an entry for any of them.
+    return mine in (id, SUPER)
+
+
+_PRINCIPAL: Final = re.compile(r"[^/@]+(/[^/@]+)?@[^/@]+")
+
+SASL: Final = "sasl"
+"""The scheme of who has proved to be a user by SASL."""
+
 SUPER: Final = "super"
 """The scheme of an identity that may do everything; no ACL can name it."""
 
 SCHEMES: Final[dict[str, Scheme]] = {
     "digest": Scheme(_accepts_digest, str.__eq__, authenticates=True),
     "ip": Scheme(_accepts_ip, _matches_ip, authenticates=False),
+    SASL: Scheme(_accepts_sasl, _matches_sasl, authenticates=True),
 }
 """The schemes that ACLs may name besides `world` and `auth`."""

@@ -105,12 +105,14 @@ class PrepareOptions:
         sequence_wraps: whether a sequence number goes on, negative, after 2147483647; otherwise
             sequential creates under that parent are refused from then on.
         enforce_quota: whether what exceeds a hard quota is refused; otherwise it is only traced.
+        sasl: whether ACLs may name users of SASL.
     """
 
     ttl_enabled: bool = True
     skip_acl: bool = False
     sequence_wraps: bool = True
     enforce_quota: bool = False
+    sasl: bool = False
 
 
 # A NamedTuple's own constructor is a call in Python; this one takes a third of its time.
@@ -280,7 +282,7 @@ class Preparer:
         if request.local_session and is_session(owner):
             raise EphemeralOnLocalSessionError
         parent_path = _parent_of(op.path)
-        acl = expand_acl(op.acl, request.identities)
+        acl = expand_acl(op.acl, request.identities, sasl=self._options.sasl)
         parent = self._view(parent_path)
         self._permit(request, parent, Perms.CREATE)
         path = self._sequential(op.path, parent) if is_sequential(op) else op.path
@@ -347,7 +349,7 @@ class Preparer:
     def _set_acl(self, request: _Request, op: SetAcl) -> Txn:
         self._require_session(request)
         check_path(op.path)
-        acl = expand_acl(op.acl, request.identities)
+        acl = expand_acl(op.acl, request.identities, sasl=self._options.sasl)
         view = self._view(op.path)
         self._permit(request, view, Perms.ADMIN)
         _require_version(view.aversion, op.version)

@@ -14,7 +14,12 @@ from pathlib import Path
 
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # The properties that are keys of the service; the others place Java's own log files.
-PASSED_ON = ("readonlymode.", "zookeeper.DigestAuthenticationProvider.", "znode.")
+PASSED_ON = (
+    "java.security.auth.login.config=",
+    "readonlymode.",
+    "zookeeper.DigestAuthenticationProvider.",
+    "znode.",
+)
 
 
 def zabd_arguments(java_arguments: Sequence[str]) -> list[str]:

@@ -47,6 +47,7 @@ def test_the_stand_in_takes_the_file_and_the_settings() -> None:
     """What else stands on a Java command line places logs and classes."""
     command = ["-cp", "a.jar", "-Dzookeeper.log.dir=/l", "-Dreadonlymode.enabled=true"]
     command += ["-Dzookeeper.DigestAuthenticationProvider.superDigest=super:x"]
+    command += ["-Djava.security.auth.login.config=/data/jaas.conf"]
     command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", "/data/zoo.cfg"]
 
     assert zabd_arguments(command) == [
@@ -56,4 +57,6 @@ def test_the_stand_in_takes_the_file_and_the_settings() -> None:
         "readonlymode.enabled=true",
         "--set",
         "zookeeper.DigestAuthenticationProvider.superDigest=super:x",
+        "--set",
+        "java.security.auth.login.config=/data/jaas.conf",
     ]
