@@ -560,3 +560,37 @@ def test_every_transition_of_the_table_is_taken(monkeypatch: pytest.MonkeyPatch)
         world.run_until(lambda: stable(world))
 
     assert taken == set(TRANSITIONS)
+
+
+@pytest.mark.parametrize(("tick_ms", "init_limit"), [(50, 5), (200, 2), (2_000, 10)])
+def test_however_often_it_failed_it_comes_before_a_follower_gives_up(
+    tick_ms: int, init_limit: int
+) -> None:
+    """Members that hold back longer than others wait for them would miss each other for ever."""
+    config = EnsembleConfig(me=1, voters=(1, 2, 3), tick_ms=tick_ms, init_limit=init_limit)
+    for seed in range(10):
+        peer = Peer(config, RecoveredState(4, 4, CLUSTER), random.Random(seed))
+        peer.step(ev.Start(), 0)
+        now_ms = 0
+        for _ in range(12):
+            for voter in (2, 3):
+                vote = msg.Notification(
+                    sender=voter,
+                    cluster_id=CLUSTER,
+                    round=peer._m.round,
+                    leader=3,
+                    zxid=ZXID_ZERO,
+                    epoch=4,
+                    state=PeerState.LOOKING,
+                    standing=Standing.VOTER,
+                    history_empty=True,
+                )
+                peer.step(ev.Notified(vote), now_ms)
+            begun_ms = now_ms
+            while peer.state is PeerState.LOOKING:
+                now_ms += 1
+                assert now_ms - begun_ms <= config.init_timeout_ms
+                peer.step(ev.Elapsed(), now_ms)
+            now_ms += config.init_timeout_ms + 1
+            peer.step(ev.Elapsed(), now_ms)
+            assert peer.state is PeerState.LOOKING

@@ -43,7 +43,8 @@ RETRY_MS_MAX: Final = 1000
 
 BACKOFF_MS_MIN: Final = 20
 BACKOFF_MS_MAX: Final = 1000
-"""How long to wait after an attempt that failed, growing, so that attempts do not chase."""
+"""How long to wait after an attempt that failed, growing, so that attempts do not chase. Never longer
+than a follower waits for its leader: who comes first must still be there when the last one comes."""
 
 DAMAGED_TOO_MANY: Final = (
     "so many members are damaged that the others cannot elect a leader: nothing is served until "
@@ -94,7 +95,8 @@ class Looking:
         m = self._m
         m.become(PeerState.LOOKING, Phase.ELECTION, m.current_epoch, None)
         if m.failures:
-            ceiling = min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(m.failures, 10))
+            longest = min(BACKOFF_MS_MAX, m.config.init_timeout_ms)
+            ceiling = min(longest, BACKOFF_MS_MIN << min(m.failures, 10))
             self._hold_ms = m.now_ms + m.rng.randint(ceiling // 2, ceiling)
         self._begin_when_quiet()
 
