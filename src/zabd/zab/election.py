@@ -43,8 +43,9 @@ RETRY_MS_MAX: Final = 1000
 
 BACKOFF_MS_MIN: Final = 20
 BACKOFF_MS_MAX: Final = 1000
-"""How long to wait after an attempt that failed, growing, so that attempts do not chase. Never longer
-than a follower waits for its leader: who comes first must still be there when the last one comes."""
+"""How long to wait after an attempt that failed, growing, so that attempts do not chase.
+
+Never longer than a follower waits for its leader: who comes first is still there for the last."""
 
 DAMAGED_TOO_MANY: Final = (
     "so many members are damaged that the others cannot elect a leader: nothing is served until "
