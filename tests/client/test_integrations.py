@@ -34,6 +34,7 @@ from zabd.client.metrics import (
     Metrics,
     exposition,
 )
+from zabd.client.recipes.dedup import Attempt, Dedup
 
 
 def measure(metrics: Metrics) -> None:
@@ -179,3 +180,30 @@ def test_spans_are_nested_and_say_how_they_ended() -> None:
         "fencing_token": 7,
         "owner": "{'pid': 1}",
     }
+
+
+def test_a_deduplicated_call_is_one_trace() -> None:
+    """Waiting, executing and recording are parts of the call, also where another task does them."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    async def main(loop: FastLoop) -> None:
+        async def work(_ctx: Attempt) -> int:
+            return 1
+
+        hosts = ScriptedEnsemble(loop, 3).hosts
+        async with connect(hosts, on_span=span_hook(provider)) as zk:
+            await Dedup(zk).run("req-42", work)
+
+    run(main)
+    spans = exporter.get_finished_spans()
+    by_id = {span.context.span_id: span.name for span in spans}
+    parents = {span.name: span.parent and by_id[span.parent.span_id] for span in spans}
+    assert parents == {
+        "dedup.run": None,
+        "dedup.wait": "dedup.run",
+        "dedup.execute": "dedup.run",
+        "dedup.commit": "dedup.run",
+    }
+    assert {span.attributes["idempotency_key"] for span in spans if span.attributes} == {"req-42"}
