@@ -1,18 +1,18 @@
 """kazoo's recipes and ours on the same znodes: a fleet may move from one client to the other.
 
 kazoo's half runs in threads, ours on the test's loop; what both did to one shared list says whether
-they took part in the same recipe. With ``ZABD_TEST_DAEMON`` the ensemble is somebody else's.
+they took part in the same recipe, on our members and on ZooKeeper's.
 """
 
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 import pytest
 from kazoo.client import KazooClient
-from tests.ensemble.harness import kazoo
+from tests.ensemble.harness import BOTH, kazoo, serving_on
 
 from zabd.cli.members import Ensemble
 from zabd.client import Client, connect
@@ -34,6 +34,15 @@ from zabd.client.recipes import (
 pytestmark = pytest.mark.ensemble
 
 T = TypeVar("T")
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ensemble]:
+    """Three members of one kind or the other; each test keeps to znodes of its own."""
+    with serving_on(request.param, tmp_path_factory.mktemp("shared")) as ensemble:
+        yield ensemble
 
 
 def both(

@@ -6,9 +6,12 @@ A lock in a distributed system is advisory: a holder that was stopped for longer
 timeout has lost the lock without noticing. `held` compares the local lease at each use, `verify`
 asks the leader, and only the `fencing_token`, checked by the resource itself, closes the gap.
 
-Znodes: ``<path>/<id>__lock__<number>``, ephemeral, named so that kazoo's and Curator's locks on the
-same path and ours exclude each other. Cost: acquiring a free lock is 1 write and 1 read, waiting
-adds 1 read with a watch and 1 read per wake, releasing is 1 write; one release wakes one waiter.
+Znodes: ``<path>/<id>__lock__<number>``, ephemeral, named so that kazoo's locks on the same path and
+ours exclude each other; with `curator` ``<path>/_c_<id>-lock-<number>``, as Curator's mutex names
+its own. We wait for all of them; Curator only for names with ``lock-`` before the number, kazoo for
+those that its `extra_lock_patterns` say besides. Cost: acquiring a free lock is 1 write and 1 read,
+waiting adds 1 read with a watch and 1 read per wake, releasing is 1 write; one release wakes one
+waiter.
 """
 
 import asyncio
@@ -48,8 +51,10 @@ class Lock:
 
     `identifier` is the contender's data, for people who look at the queue. Tasks that share one
     `Lock` queue for it in this process first. With `reentrant` the task that holds it may acquire
-    it again, and releases it as often. `on_revoke` is called when somebody asks the holder to let
-    go (`revoke`, or Curator's `Revoker`); it is for the holder to decide, and costs a read.
+    it again, and releases it as often. With `curator` Curator's locks wait for this one too, and
+    kazoo's only with ``extra_lock_patterns=["lock-"]``. `on_revoke` is called when somebody asks
+    the holder to let go (`revoke`, or Curator's `Revoker`); it is for the holder to decide, and
+    costs a read.
     """
 
     suffix: ClassVar[str] = "__lock__"
@@ -63,6 +68,7 @@ class Lock:
         *,
         identifier: str = "",
         reentrant: bool = False,
+        curator: bool = False,
         on_revoke: Callable[[], object] | None = None,
         acl: tuple[Acl, ...] | None = None,
     ) -> None:
@@ -72,6 +78,7 @@ class Lock:
         self._data = identifier.encode()
         self._acl = acl
         self._reentrant = reentrant
+        self._curator = curator
         self._on_revoke = on_revoke
         self._local = asyncio.Lock()
         self._place: Place | None = None
@@ -227,12 +234,18 @@ class Lock:
         return Place(
             self._client,
             self.path,
-            f"{self._client.rng.getrandbits(_ID_BITS):032x}{self.suffix}",
+            self._new_prefix(),
             self._data,
             PlaceLog(self.logger, self.path),
             acl=self._acl,
             rule=self.rule,
         )
+
+    def _new_prefix(self) -> str:
+        id = f"{self._client.rng.getrandbits(_ID_BITS):032x}"
+        if not self._curator:
+            return f"{id}{self.suffix}"
+        return f"_c_{id[:8]}-{id[8:12]}-{id[12:16]}-{id[16:20]}-{id[20:]}-lock-"
 
     def _become_holder(self, place: Place) -> None:
         place.acquired()
