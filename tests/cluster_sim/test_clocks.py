@@ -131,6 +131,7 @@ class Ensemble(ReplicaLevel):
         for member in self.members.values():
             member.start()
         for client in self.clients:
+            client.stays = True
             client.start()
         self.run_until(self._all_there)
 

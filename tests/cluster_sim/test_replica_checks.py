@@ -84,7 +84,7 @@ def test_nothing_of_a_session_follows_its_close(world: World) -> None:
 def test_every_ephemeral_has_an_open_session(world: World) -> None:
     """S1."""
     world.checker.require_owned()
-    world.deliver(create("/f", owner=78, count=3))
+    del world.checker.tree.sessions[SESSION]
     with trips("S1"):
         world.checker.require_owned()
 
@@ -113,17 +113,22 @@ def test_what_a_path_held_is_known_for_every_zxid(world: World) -> None:
     assert not world.checker.at("/a", 0).there
 
 
-def test_the_first_change_after_a_watch_was_armed_is_known(world: World) -> None:
+def test_what_happened_to_a_path_is_known(world: World) -> None:
     """The truth that watch events are compared with."""
-    kinds = (EventType.DATA_CHANGED, EventType.DELETED)
-    armed = world.checker.last_zxid
-    assert world.checker.first_change("/a", kinds, armed) is None
     first = world.deliver(txns.set_data("/a", b"1", 1))
     second = world.deliver(txns.set_data("/a", b"2", 2))
-    assert world.checker.first_change("/a", kinds, armed) == first
-    assert world.checker.first_change("/a", kinds, first) == second
+    child = world.deliver(create("/a/b"))
+    assert [each.zxid for each in world.checker.changes if each.path == "/a"][-3:] == [
+        first,
+        second,
+        child,
+    ]
     assert world.checker.changed_at("/a", EventType.DATA_CHANGED, first)
     assert not world.checker.changed_at("/a", EventType.DELETED, first)
+    assert world.checker.pzxid_at("/a", child) == child
+    assert world.checker.pzxid_at("/a", second) < first
+    assert world.checker.held_by("/a", b"1", second)
+    assert not world.checker.held_by("/a", b"2", first)
 
 
 def test_a_sequential_path_is_given_once(world: World) -> None:

@@ -1,7 +1,9 @@
 """A VirtualLoop is an asyncio loop whose time and fate belong to the simulator."""
 
 import asyncio
+import gc
 import logging
+import warnings
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -475,3 +477,26 @@ def test_streams_work_on_it(world: World) -> None:
 
     server.run_until_complete(serve())
     assert client.run_until_complete(ask()) == b"hello\n"
+
+
+def test_what_a_killed_process_still_asks_for_is_passed_over_in_silence() -> None:
+    """Its stack runs on to its end (L3); nobody complains of the tasks that it makes there."""
+    world = World()
+    process = world.process()
+    ran: list[str] = []
+
+    async def work() -> None:
+        ran.append("work")
+
+    def be_killed() -> None:
+        process.kill()
+        process.create_task(work())
+        ran.append("end")
+
+    process.call_soon(be_killed)
+    with warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        later(world)
+        gc.collect()
+    assert ran == ["end"]
+    assert not complaints

@@ -62,7 +62,7 @@ def test_a_client_hears_that_its_session_is_gone_only_once_the_close_is_committe
     leader.delivered(session_id)
     leader.gather([Intent(FOLLOWER, 2, session_id, OpCode.CLOSE_SESSION, b"", ())])
     leader.gather([Intent(FOLLOWER, 3, session_id, messages.VALIDATE, TIMEOUT_MS, ())])
-    leader.gather([Intent(FOLLOWER, 4, Zxid.of(9, 9), messages.VALIDATE, TIMEOUT_MS, ())])
+    leader.gather([Intent(FOLLOWER, 4, Zxid.of(1, 1), messages.VALIDATE, TIMEOUT_MS, ())])
 
     [closed] = txns_of(leader, Zxid.of(1, 3))
     answered_before = leader.take_answers()[FOLLOWER]
@@ -71,3 +71,13 @@ def test_a_client_hears_that_its_session_is_gone_only_once_the_close_is_committe
 
     assert answered_before == [Answer(AnswerKind.GONE, 4, 0)]  # of a session that never was
     assert leader.take_answers() == {FOLLOWER: [Answer(AnswerKind.GONE, 3, 0)]}
+
+
+def test_a_leader_does_not_judge_the_sessions_of_a_later_one() -> None:
+    """It is deposed and has not noticed: its member is left, and the session lives elsewhere."""
+    leader = leadership()
+    later = Zxid.of(9, 9)
+    leader.gather([Intent(FOLLOWER, 1, later, messages.VALIDATE, TIMEOUT_MS, ())])
+    leader.next_batch(Zxid.of(1, 1), now_ms=0)
+
+    assert leader.take_answers() == {FOLLOWER: [Answer(AnswerKind.REFUSED, 1, 0)]}

@@ -180,6 +180,24 @@ def test_a_write_on_the_old_connection_of_a_moved_session_is_refused(ensemble: E
     assert new.call(Exists("/late")).error == ErrorCode.NO_NODE
 
 
+def test_what_a_session_left_behind_does_not_come_through_when_it_is_back(
+    ensemble: Ensemble,
+) -> None:
+    """The older connection is cut when the session asks to be resumed, not when it is."""
+    first, second = ensemble.followers
+    old = ensemble.connect(first)
+    assert old.session is not None
+    ensemble.connect(second, resume=old.session)
+    back = ensemble.dial(first)
+    session = old.session
+    request = ConnectRequest(0, 0, 12_000, session.session_id, session.password, False)
+    back.send_raw(back.wire.connect(request))
+    old.send(create("/late"))  # under way all the time, and behind the question of the leader
+    ensemble.settle()
+    assert old.closed
+    assert back.call(Exists("/late")).error == ErrorCode.NO_NODE
+
+
 def test_a_second_connection_on_the_same_member_replaces_the_first(ensemble: Ensemble) -> None:
     """K1: one member serves a session through one connection."""
     old = ensemble.connect(ensemble.leader)

@@ -5,62 +5,47 @@ another member. All that it is told is compared with what was true (`replica_che
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from zabd.cluster_sim.connections import End
+from zabd.cluster_sim.core_watches import WatchBook
+from zabd.cluster_sim.core_wishes import SEQUENCE, Wishes
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import Dial
 from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.replica_member import CLIENT_PORT
 from zabd.cluster_sim.schedule import US_PER_MS
-from zabd.model.acl import OPEN_ACL_UNSAFE, Acl, Perms
+from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import ErrorCode
 from zabd.model.ids import SessionId, format_session
 from zabd.model.ops import (
-    Check,
     CloseSession,
     Create,
     CreateMode,
-    Delete,
     Exists,
-    GetChildren,
     GetData,
-    Multi,
     Op,
     OpCode,
     Ping,
-    SetAcl,
     SetData,
-    SetWatches,
-    Sync,
+    SetWatches2,
 )
 from zabd.model.results import CreateResult, GetDataResult
 from zabd.model.session import PASSWORD_SIZE, ConnectRequest, ConnectResponse
-from zabd.model.watch_events import EventType, WatchEvent
+from zabd.model.watch_events import WatchEvent
 from zabd.model.zxid import Zxid
 from zabd.wire.connection import ClientConnection, Event, Reply
 
 if TYPE_CHECKING:
     from zabd.cluster_sim.replica_level import ReplicaLevel
 
-PATHS: Final = tuple(f"/{letter}" for letter in "abcdef")
-SEQUENCE: Final = "/sequence"
 IN_FLIGHT_MAX: Final = 30
+MOVES_EVERY: Final = 25  # ticks of its own, on average, until a client goes to another member
+INTRUDES_EVERY: Final = 40
+CLOSES_EVERY: Final = 60  # turns of work
 
-# Everybody may do everything in all of them: they are there to be kept apart.
-ACLS: Final = (
-    OPEN_ACL_UNSAFE,
-    OPEN_ACL_UNSAFE,
-    (*OPEN_ACL_UNSAFE, Acl(Perms.READ, "ip", "10.0.0.1")),
-    (*OPEN_ACL_UNSAFE, Acl(Perms.READ, "ip", "10.0.0.2"), Acl(Perms.ADMIN, "ip", "10.0.0.3")),
-)
-
-DATA, EXIST, CHILD = "data", "exist", "child"
-_KINDS: Final[dict[str, tuple[EventType, ...]]] = {
-    DATA: (EventType.DATA_CHANGED, EventType.DELETED),
-    EXIST: (EventType.CREATED, EventType.DATA_CHANGED, EventType.DELETED),
-    CHILD: (EventType.CHILDREN_CHANGED, EventType.DELETED),
-}
+_OVER: Final = frozenset((ErrorCode.SESSION_EXPIRED, ErrorCode.SESSION_MOVED))
 _WRITES: Final = frozenset(
     (OpCode.CREATE, OpCode.DELETE, OpCode.SET_DATA, OpCode.SET_ACL, OpCode.MULTI)
 )
@@ -97,19 +82,23 @@ class CoreClient:
         self._stack = level.network.open_stack(self.host)
         self._timeout_ms = level.shape.tick_ms * self.rng.choice((2, 4, 10))
         self._password = bytes(PASSWORD_SIZE)
+        self.connections = 0  # how many it has had with a session
+        self.book = WatchBook(level.checker, self._fail)
+        self._wishes = Wishes(self, self.rng, level.schedule.stream(f"client {name} more"))
+        self._moves = level.schedule.stream(f"client {name} moves")
+        self._closes = level.schedule.stream(f"client {name} closes")
+        self._closing = False
+        self.stays = False  # neither moves nor closes its session of its own accord
         self._seen_zxid = 0  # the greatest zxid of any reply: what lastZxidSeen says
         self._written_zxid = 0
         self._read_floor = 0  # a sync was confirmed: reads are at least this
-        self._event_zxid = 0
-        self._watches: dict[tuple[str, str], int] = {}  # (kind, path): armed at
+        self._read_zxid = 0  # the greatest zxid of a read
         self._asked: deque[_Asked] = deque()
         self._wire = ClientConnection()
         self._end: End | None = None
         self._dial: Dial | None = None
         self._heard_us = 0
         self._sent_us = 0
-        self._count = 0
-        self._made: list[str] = []  # sequential znodes, to be deleted again
 
     @property
     def waiting(self) -> int:
@@ -151,7 +140,9 @@ class CoreClient:
     def _dialled(self, end: End) -> "CoreClient":
         self._dial = None
         self._end = end
+        self._closing = False
         self._wire = ClientConnection()
+        self.level.greetings[end.connection.id] = self._seen_zxid
         self._heard_us = self.level.schedule.now_us
         request = ConnectRequest(
             0, self._seen_zxid, self._timeout_ms, self.session_id, self._password, False
@@ -176,17 +167,40 @@ class CoreClient:
         """What was sent has arrived; nobody waits for that."""
 
     def _leave(self) -> None:
+        if self._end is not None:
+            self._hang_up()
+            self._connect_later()
+
+    def _hang_up(self) -> None:
         end, self._end = self._end, None
-        if end is None:
-            return
+        assert end is not None, "hung up once"
         end.close()
         self.connected = False
         self.unknown += len(self._asked)
         self._forget_asked()
-        self._connect_later()
+
+    def _move(self) -> None:
+        """Go to another member at once, with requests still on their way to this one."""
+        self._ask(*(self._wishes.a_write() for _ in range(3)))
+        self._hang_up()
+        self._connect()
+
+    def _intrude(self) -> None:
+        """Somebody who does not know the password wants the session."""
+        member = self._moves.choice(list(self.level.members.values()))
+        password = bytes(byte ^ 1 for byte in self._password)
+        request = ConnectRequest(0, 0, self._timeout_ms, self.session_id, password, False)
+        intruder = _Intruder(request, self._fail)
+        self._stack.dial(
+            member.host.name,
+            CLIENT_PORT,
+            connected=intruder.dialled,
+            failed=lambda _error: None,
+        )
 
     def _forget_asked(self) -> None:
-        for asked in self._asked:
+        # What was asked for behind the close of a session is of no session any more.
+        for asked in self._asked if self.session_id else ():
             self._history.lost(self.session_id, asked.op, asked.called_us)
         self._asked.clear()
 
@@ -209,6 +223,11 @@ class CoreClient:
                 self._leave()
         elif self.connected and now_us - self._sent_us > timeout_us // 3:
             self._ask(Ping())
+        if self.connected and not self.level.idle:
+            if self.session_id and not self._moves.randrange(INTRUDES_EVERY):
+                self._intrude()
+            if not (self._closing or self.stays or self._moves.randrange(MOVES_EVERY)):
+                self._move()
         self._tick_later()
 
     # --- the work --------------------------------------------------------------------------------
@@ -220,59 +239,15 @@ class CoreClient:
     def _work(self) -> None:
         if not self.alive or self.level.idle:
             return
-        if self.connected and len(self._asked) < IN_FLIGHT_MAX:
-            self._ask(*(self._draw() for _ in range(self.rng.choice((1, 1, 2, 5)))))
+        if self.connected and not self._closing and len(self._asked) < IN_FLIGHT_MAX:
+            self._ask(*self._wishes.draw())
+            if not (self.stays or self._closes.randrange(CLOSES_EVERY)):
+                self.close_session()
         self._work_later()
 
-    def _draw(self) -> Op:
-        rng = self.rng
-        path = rng.choice(PATHS)
-        self._count += 1
-        data = f"{self.name} {self._count}".encode()
-        match rng.randrange(14):
-            case 0 | 1:
-                return Create(path, data, self._acl(), CreateMode.PERSISTENT)
-            case 2:
-                return Create(path, data, self._acl(), CreateMode.EPHEMERAL)
-            case 3:
-                mode = rng.choice(
-                    (CreateMode.PERSISTENT_SEQUENTIAL, CreateMode.EPHEMERAL_SEQUENTIAL)
-                )
-                return Create(f"{SEQUENCE}/n-", data, self._acl(), mode)
-            case 4 | 5:
-                return SetData(path, data, -1)
-            case 6:
-                version = rng.randrange(4)
-                return self._set_acl(path) if self._count % 3 == 0 else SetData(path, data, version)
-            case 7:
-                old = self._made.pop() if self._made and self._count % 2 else path
-                return Delete(old, -1)
-            case 8:
-                return self._draw_multi(path, rng.choice(PATHS), data)
-            case 9 | 10:
-                return GetData(path, bool(rng.getrandbits(1)))
-            case 11:
-                return Exists(path, bool(rng.getrandbits(1)))
-            case 12:
-                return GetChildren(rng.choice((SEQUENCE, "/")), bool(rng.getrandbits(1)))
-            case _:
-                return Sync(path)
-
-    def _acl(self) -> tuple[Acl, ...]:
-        return ACLS[self._count % len(ACLS)]
-
-    def _set_acl(self, path: str) -> Op:
-        return SetAcl(path, self._acl(), -1)
-
-    def _draw_multi(self, path: str, other: str, data: bytes) -> Op:
-        """Half of them fail in the middle as a rule, and must leave nothing behind."""
-        if self._count % 2:
-            return Multi((Check(path, -1), SetData(path, data, -1), SetData(other, data, -1)))
-        mode = CreateMode.PERSISTENT_SEQUENTIAL
-        child = Create(f"{SEQUENCE}/n-", data, self._acl(), mode)
-        return Multi((SetData(path, data, -1), child, Delete(other, -1)))
-
     def _ask(self, *ops: Op) -> None:
+        if not ops:
+            return
         frames = []
         for op in ops:
             xid, frame = self._wire.send(op)
@@ -283,9 +258,10 @@ class CoreClient:
         self._send(b"".join(frames))
 
     def close_session(self) -> None:
-        """Ask for the session to be closed."""
+        """Ask for the session to be closed, and for more behind that, which is too late."""
         if self.connected:
-            self._ask(CloseSession())
+            self._closing = True
+            self._ask(CloseSession(), self._wishes.an_ephemeral(), self._wishes.a_write())
 
     # --- what it is told -------------------------------------------------------------------------
 
@@ -312,28 +288,30 @@ class CoreClient:
 
     def _greeted(self, response: ConnectResponse) -> None:
         if response.refused:
-            if self.session_id not in self._checker.closed:
-                raise self._fail("S5", "told that its session is over, which nobody closed")
+            self._require_closed()
             self._history.expired(self.session_id, self.level.schedule.now_us)
             self._forget_session()
             self._leave()
             return
         if self.session_id and response.session_id != self.session_id:
             raise self._fail("S5", f"silently given {format_session(response.session_id)}")
-        self.connected = True
+        self.connected, resumed = True, bool(self.session_id)
         self.session_id, self._password = response.session_id, response.password
         self._history.connected(self.session_id, self.level.schedule.now_us)
-        if self._watches:
-            paths = {kind: tuple(p for k, p in self._watches if k == kind) for kind in _KINDS}
-            self._ask(SetWatches(self._seen_zxid, paths[DATA], paths[EXIST], paths[CHILD]))
-        else:
-            self._ask(Create(SEQUENCE, b"", OPEN_ACL_UNSAFE, CreateMode.PERSISTENT))
+        self.connections += 1
+        self.book.reconnected(self._seen_zxid)
+        first: list[Op] = [self.book.set_again(self._seen_zxid)] if self.book else []
+        if resumed and self._moves.getrandbits(1):
+            first += self._wishes.to_be_current()
+        elif not resumed:
+            first.append(Create(SEQUENCE, b"", OPEN_ACL_UNSAFE, CreateMode.PERSISTENT))
+        self._ask(*first)
 
     def _forget_session(self) -> None:
         self.session_id, self._password = 0, bytes(PASSWORD_SIZE)
         self.session_ended += 1
-        self._watches.clear()
-        self._seen_zxid = self._written_zxid = self._event_zxid = self._read_floor = 0
+        self.book.clear()
+        self._seen_zxid = self._written_zxid = self._read_zxid = self._read_floor = 0
 
     def _answered(self, reply: Reply) -> None:
         if reply.opcode is OpCode.PING:
@@ -350,7 +328,12 @@ class CoreClient:
             reply.result,
             reply.zxid,
         )
-        if reply.error in {ErrorCode.SESSION_EXPIRED, ErrorCode.SESSION_MOVED}:
+        if reply.opcode is OpCode.CLOSE_SESSION:
+            self._closed(reply)
+            return
+        if reply.error in _OVER:
+            if reply.error == ErrorCode.SESSION_EXPIRED:
+                self._require_closed()
             return
         if reply.zxid > self._checker.last_zxid:
             raise self._fail("C5", f"{asked.op} answered at {Zxid(reply.zxid)!r}, not committed")
@@ -360,20 +343,33 @@ class CoreClient:
             self._read_floor = max(self._read_floor, asked.floor)
         else:
             self._read(asked, reply)
-        self._require_told(reply)
+        if isinstance(asked.op, SetWatches2):
+            self.book.were_set_again(asked.op, reply.zxid)
+            self.book.skip(reply.zxid)
+        else:
+            self.book.shown(reply.zxid)
+            self.book.arm(asked.op, reply)
         self._seen_zxid = max(self._seen_zxid, reply.zxid)
-        if reply.opcode is OpCode.SET_WATCHES:
-            self._rearm(reply.zxid)
-        self._arm(asked, reply)
+
+    def _closed(self, reply: Reply) -> None:
+        if reply.error:
+            return  # refused, as everything is of a session that has moved or is over
+        self._require_closed()
+        self._forget_session()
+
+    def _require_closed(self) -> None:
+        if self.session_id and self.session_id not in self._checker.closed:
+            raise self._fail("S5", "told that its session is over, which nobody closed")
 
     def _wrote(self, asked: _Asked, reply: Reply) -> None:
-        if reply.zxid <= self._written_zxid:
-            raise self._fail("C2", f"its writes took effect out of order at {Zxid(reply.zxid)!r}")
         if reply.zxid <= asked.floor:
             raise self._fail(
                 "C1",
                 f"{asked.op} took effect at {Zxid(reply.zxid)!r}, before one that was complete",
             )
+        if reply.zxid <= max(self._written_zxid, self._read_zxid):
+            error = self._fail("C2", f"its writes took effect out of order at {Zxid(reply.zxid)!r}")
+            self._checker.fail(error.id, error.detail)
         self._written_zxid = reply.zxid
         self._checker.completed_write = max(self._checker.completed_write, reply.zxid)
         if reply.error == ErrorCode.NODE_EXISTS and self._is_sequential(asked.op):
@@ -382,7 +378,7 @@ class CoreClient:
             path = reply.result.path
             if path != asked.op.path:
                 self._checker.sequential_created(path, reply.zxid)
-                self._made.append(path)
+                self._wishes.has_made(path)
             self._require_state(path, reply.zxid, asked.op.data)
         elif isinstance(asked.op, SetData) and not reply.error:
             self._require_state(asked.op.path, reply.zxid, asked.op.data)
@@ -404,14 +400,16 @@ class CoreClient:
             raise self._fail(
                 "C6", f"read at {Zxid(reply.zxid)!r} after a sync up to {Zxid(self._read_floor)!r}"
             )
+        self._read_zxid = reply.zxid
         match asked.op:
             case GetData(path):
                 version = self._checker.at(path, reply.zxid)
                 result = reply.result
                 data = result.data if isinstance(result, GetDataResult) else None
                 if version.there != (not reply.error) or version.data != data:
+                    early = not reply.error and not self._checker.held_by(path, data, reply.zxid)
                     raise self._fail(
-                        "C3",
+                        "C5" if early else "C3",
                         f"read {data!r} ({reply.error}) of {path} at {Zxid(reply.zxid)!r}, "
                         f"where it held {version}",
                     )
@@ -421,50 +419,40 @@ class CoreClient:
             case _:
                 pass
 
-    # --- watches ---------------------------------------------------------------------------------
-
-    def _arm(self, asked: _Asked, reply: Reply) -> None:
-        match asked.op:
-            case GetData(path, True) if not reply.error:
-                self._watches.setdefault((DATA, path), reply.zxid)
-            case Exists(path, True):
-                kind = EXIST if reply.error else DATA
-                self._watches.setdefault((kind, path), reply.zxid)
-            case GetChildren(path, True) if not reply.error:
-                self._watches.setdefault((CHILD, path), reply.zxid)
-            case _:
-                pass
-
-    def _require_told(self, reply: Reply) -> None:
-        """No reply may show a change that an armed watch has not reported (W1)."""
-        for (kind, path), armed in self._watches.items():
-            changed = self._checker.first_change(path, _KINDS[kind], armed)
-            if changed is not None and changed <= reply.zxid:
-                if kind == EXIST and reply.opcode is OpCode.SET_WATCHES:
-                    continue  # created and deleted while away: invisible to it (a legal exception)
-                raise self._fail(
-                    "W1",
-                    f"answered at {Zxid(reply.zxid)!r} before the {kind} event of {path} "
-                    f"at {Zxid(changed)!r}",
-                )
-
-    def _rearm(self, zxid: int) -> None:
-        for key in self._watches:
-            self._watches[key] = zxid
-
     def _notified(self, zxid: int, event: WatchEvent) -> None:
-        kinds = [
-            kind
-            for kind, types in _KINDS.items()
-            if event.type in types and (kind, event.path) in self._watches
-        ]
-        if not kinds:
-            raise self._fail("W3", f"told of {event}, which it does not watch")
-        if zxid > 0:
-            if zxid < self._event_zxid:
-                raise self._fail("W2", f"told of {event} at {Zxid(zxid)!r}, after a later one")
-            if not self._checker.changed_at(event.path, event.type, zxid):
-                raise self._fail("W4", f"told of {event} at {Zxid(zxid)!r}, where nothing happened")
-            self._event_zxid = zxid
-        for kind in kinds:
-            del self._watches[kind, event.path]
+        self.book.told(zxid, event)
+
+
+class _Intruder:
+    """A connection that asks for somebody's session with a wrong password (S7)."""
+
+    def __init__(self, request: ConnectRequest, fail: Callable[[str, str], InvariantError]) -> None:
+        self._request = request
+        self._fail = fail
+        self._wire = ClientConnection()
+        self._end: End | None = None
+
+    def dialled(self, end: End) -> "_Intruder":
+        """Say whose session it wants."""
+        self._end = end
+        data = self._wire.connect(self._request)
+        end.send(data, len(data))
+        return self
+
+    def received(self, payload: object) -> None:
+        """It must be turned away."""
+        assert isinstance(payload, bytes), "members speak bytes"
+        for item in self._wire.receive(payload):
+            if isinstance(item, ConnectResponse) and not item.refused:
+                raise self._fail("S7", "taken over by one who does not know its password")
+
+    def finished(self) -> None:
+        """The member closed the connection."""
+        if self._end is not None:
+            self._end.close()
+
+    def lost(self, _error: OSError) -> None:
+        """The connection broke."""
+
+    def drained(self) -> None:
+        """Nobody waits for that."""

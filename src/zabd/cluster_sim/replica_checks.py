@@ -9,11 +9,13 @@ snapshot: what members have in common is not taken for right because of that.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.recipe_checks import RecipeChecks
 from zabd.cluster_sim.restored_trees import difference, reborn
+from zabd.cluster_sim.session_checks import SessionChecks
 from zabd.cluster_sim.shadow_tree import ShadowTree
 from zabd.cluster_sim.zab_checks import Incarnation, ZabChecker
 from zabd.model.errors import DamagedError
@@ -38,13 +40,33 @@ class Version(NamedTuple):
     mzxid: int
 
 
+class Changed(NamedTuple):
+    """Something that watches are told of, and when it was."""
+
+    zxid: int
+    type: EventType
+    path: str
+
+
 class ReplicaChecker(ZabChecker):
     """Watches an ensemble of replicas and its clients."""
 
-    def __init__(self, voters: Sequence[MemberId], *, names_tell: bool = True) -> None:
+    def __init__(
+        self,
+        voters: Sequence[MemberId],
+        now_us: Callable[[], int] = lambda: 0,
+        *,
+        tick_ms: int = 0,
+        sync_limit: int = 0,
+        names_tell: bool = True,
+    ) -> None:
         """`names_tell`: only sequential znodes have names that end like theirs."""
         super().__init__(voters)
+        self.now_us = now_us
         self.tree = ZnodeTree()
+        self.sessions = SessionChecks(self.tree, self.fail, tick_ms, sync_limit)
+        self.recipes: RecipeChecks | None = None  # where programs use recipes
+        self.changes: list[Changed] = []
         self.digests: dict[int, int] = {0: self.tree.digest}
         self.batches: list[Batch] = []  # of the ledger
         self._shadow = ShadowTree(self.fail, names_tell=names_tell)
@@ -53,6 +75,7 @@ class ReplicaChecker(ZabChecker):
         self._hurt: set[MemberId] = set()  # whose disks were damaged at some time
         self.closed: set[SessionId] = set()
         self.txns: list[tuple[int, SessionId, txns.Txn]] = []  # all, with their zxids
+        self.closed_us: dict[SessionId, int] = {}
         self.completed_write = 0  # the greatest zxid of a write that a client was told of
         self._paths: dict[str, list[Version]] = {}
         self._changes: dict[tuple[str, EventType], list[int]] = {}
@@ -64,8 +87,12 @@ class ReplicaChecker(ZabChecker):
         super()._extend(who, batch, chain)
         time_ms, entries = txns.unpack_batch(batch.payload)
         zxid = int(batch.first)
+        self.sessions.committed_us.append(self.now_us())
         for _, _, session_id, txn in entries:
             self._require_open(session_id, txn, zxid)
+            self.sessions.committed(session_id, txn, zxid)
+            if self.recipes is not None:
+                self.recipes.before(session_id, txn, zxid)
             if txn[0] == txns.CLOSE_SESSION:
                 self._session_closes(session_id, txn[1], zxid)
             self._shadow.take(zxid, txn)
@@ -76,6 +103,8 @@ class ReplicaChecker(ZabChecker):
                 self.fail("R5", f"{txn} at {Zxid(zxid)!r} was refused and changes something")
             self._shadow.compare(zxid, txn, self.tree, applied)
             self._require_pure(zxid, txn, applied, self._twin.apply(zxid, time_ms, session_id, txn))
+            if self.recipes is not None:
+                self.recipes.after()
             for change in applied.changes:
                 self._note_change(change, zxid)
             zxid += 1
@@ -114,6 +143,7 @@ class ReplicaChecker(ZabChecker):
             )
 
     def _note_change(self, change: Change, zxid: int) -> None:
+        self.changes.append(Changed(zxid, change.type, change.path))
         self._changes.setdefault((change.path, change.type), []).append(zxid)
         if change.type is EventType.CHILDREN_CHANGED:
             return
@@ -128,6 +158,7 @@ class ReplicaChecker(ZabChecker):
     def _session_closes(self, session_id: SessionId, paths: Sequence[str], zxid: int) -> None:
         """The close of a session must name all of its ephemerals and nothing else (S2)."""
         self.closed.add(session_id)
+        self.closed_us[session_id] = self.now_us()
         owned = [path for path, node in self.tree.nodes.items() if node.owner == session_id]
         if sorted(paths) != sorted(owned):
             raise InvariantError(
@@ -226,14 +257,19 @@ class ReplicaChecker(ZabChecker):
         index = bisect_right(versions, zxid, key=lambda version: version.zxid)
         return versions[index - 1] if index else Version(0, there=False, data=None, mzxid=0)
 
-    def first_change(self, path: str, kinds: Sequence[EventType], after: int) -> int | None:
-        """The first change of these kinds that a watch armed at `after` must report."""
-        found: list[int] = []
-        for kind in kinds:
+    def pzxid_at(self, path: str, zxid: int) -> int:
+        """When the last child of the path, as it was at `zxid`, came or went; or it came itself."""
+        found = 0
+        for kind in (EventType.CREATED, EventType.CHILDREN_CHANGED):
             zxids = self._changes.get((path, kind), [])
-            index = bisect_right(zxids, after)
-            found += zxids[index : index + 1]
-        return min(found, default=None)
+            index = bisect_right(zxids, zxid)
+            found = max(found, zxids[index - 1] if index else 0)
+        return found
+
+    def held_by(self, path: str, data: bytes | None, zxid: int) -> bool:
+        """Whether the path has held this data at `zxid` or at any time before."""
+        versions = self._paths.get(path, [])
+        return any(each.there and each.data == data and each.zxid <= zxid for each in versions)
 
     def changed_at(self, path: str, kind: EventType, zxid: int) -> bool:
         """Whether that transaction did this to the path."""

@@ -4,6 +4,7 @@ The effects of the replica's peer that the replica consumes itself (deliveries, 
 confirmations) are told to the checker by a peer that is watched.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
@@ -16,8 +17,10 @@ from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.restored_trees import decode
+from zabd.cluster_sim.session_checks import Heard
 from zabd.model.errors import DamagedError, StorageError
-from zabd.model.ids import ConnectionId, MemberId, SessionId
+from zabd.model.ids import ConnectionId, LinkId, MemberId, SessionId
+from zabd.model.ops import OpCode
 from zabd.replica import Replica, ReplicaConfig
 from zabd.replica import effects as out
 from zabd.replica.connection import ConnectionState
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from zabd.cluster_sim.replica_level import ReplicaLevel
 
 CLIENT_PORT = 2181
+FASTEST = 2.0  # a clock that is made to drift runs at half to twice its speed
 SLICE_NODES = 7  # a few znodes at a time, so that writes fall between the slices
 
 # A client that reads nothing is dropped when this much waits for it.
@@ -131,6 +135,8 @@ class ReplicaProcess(CoreProcess):
         self._clients: dict[ConnectionId, End] = {}
         self._turn_open = False
         self._applied = False
+        self.ticked_us = -1
+        self._learnt: dict[LinkId, int] = {}
         super().__init__(member)
         self._performers.update(
             {
@@ -210,11 +216,82 @@ class ReplicaProcess(CoreProcess):
         if self._applied:
             self._applied = False
             self._require_state()
+        if effects and type(effects[0]) is out.Write:
+            self._require_timely()
         self._perform(effects)
         return True
 
+    def _elapsed(self) -> None:
+        replica = self.replica
+        before = replica._next_tick_ms if replica is not None else 0  # noqa: SLF001 - see `Heard`
+        super()._elapsed()
+        if replica is not None and replica._next_tick_ms != before:  # noqa: SLF001 - as above
+            self.ticked_us = self.level.schedule.now_us  # what was heard before has been told on
+            self._require_expired()
+
     def _deadline_ms(self) -> int | None:
         return self.replica.deadline_ms if self.replica is not None else None
+
+    # --- what a leader knows of the clients of others (S4) ---------------------------------------
+
+    def _send(self, effect: fx.Send) -> None:
+        end = self.links.get(effect.link)
+        if end is not None:
+            self.level.marks.setdefault(end.outgoing, deque()).append(self.ticked_us)
+        super()._send(effect)
+
+    def message(self, link: LinkId, payload: object) -> None:
+        """Something came over a link; of a learner, it says what the learner has told before."""
+        end = self.links.get(link)
+        marks = self.level.marks.get(end.incoming) if end is not None else None
+        learnt_us = marks.popleft() if marks else -1
+        super().message(link, payload)
+        self._learnt[link] = learnt_us
+
+    def link_gone(self, link: LinkId) -> None:
+        """A link has ended."""
+        end = self.links.get(link)
+        if end is not None:
+            self.level.marks.pop(end.incoming, None)
+        super().link_gone(link)
+
+    def learnt_us(self, link: LinkId) -> int | None:
+        """Up to when this member knows whom the member on that link has heard."""
+        return self._learnt.get(link)
+
+    @property
+    def life(self) -> object:
+        """This life of the member."""
+        return self.seen
+
+    @property
+    def rate(self) -> float:
+        """How fast its machine's clock runs at most, while it may be made to drift."""
+        drifts = "clock drift" in self.level.shape.kinds
+        return max(self.member.rate, FASTEST) if drifts else self.member.rate
+
+    @property
+    def led_ms(self) -> int:
+        """For how long it has led."""
+        leadership = self.replica.leadership if self.replica is not None else None
+        return 0 if leadership is None else self.member.now_ms() - leadership.since_ms
+
+    def _require_expired(self) -> None:
+        leadership = self.replica.leadership if self.replica is not None else None
+        if leadership is None:
+            return
+        sessions, now_us = self.level.checker.sessions, self.level.schedule.now_us
+        for intent in leadership._gathered:  # noqa: SLF001 - what it is about to do
+            if not intent.request_id and intent.opcode == OpCode.CLOSE_SESSION:
+                sessions.expiring(self, intent.session_id, now_us)
+
+    def _require_timely(self) -> None:
+        assert self.seen is not None, "asked of a replica that has begun"
+        now_us = self.level.schedule.now_us
+        sessions = self.level.checker.sessions
+        drifts = "clock drift" in self.level.shape.kinds
+        rate = min(self.member.rate, 1 / FASTEST) if drifts else self.member.rate
+        sessions.require_timely(self.seen, self.seen.position, now_us, rate)
 
     def narrate(self, name: str, facts: Mapping[str, object]) -> None:
         """Put what the replica says of itself into the trace; some of it must not be."""
@@ -240,9 +317,23 @@ class ReplicaProcess(CoreProcess):
     def client_bytes(self, connection_id: ConnectionId, payload: object) -> None:
         """A client said something."""
         assert isinstance(payload, bytes), "clients speak bytes"
-        if self.replica is not None:
-            self._turn_open = True
-            self.replica.receive(connection_id, payload, self.member.now_ms())
+        replica = self.replica
+        if replica is None:
+            return
+        self._turn_open = True
+        connection = replica.clients.connections.get(connection_id)
+        greets = connection is not None and connection.state is ConnectionState.GREETING
+        replica.receive(connection_id, payload, self.member.now_ms())
+        if connection is None or connection.state is ConnectionState.CLOSED:
+            return
+        sessions = self.level.checker.sessions
+        if greets and connection.state is not ConnectionState.GREETING:
+            seen_zxid = self.level.greetings.pop(connection_id, 0)
+            sessions.admitted(self, seen_zxid, replica.tree.zxid)
+        session_id = connection.session_id
+        if session_id:
+            heard = Heard(self.seen, replica.peer.leader_link, self.level.schedule.now_us)
+            sessions.hears(self.member.id, session_id, heard)
 
     def client_gone(self, connection_id: ConnectionId) -> None:
         """A client's connection has ended."""
@@ -250,6 +341,7 @@ class ReplicaProcess(CoreProcess):
         if self.replica is not None:
             self._turn_open = True
             self.replica.closed(connection_id)
+            self._require_no_ghosts()
 
     def _drop(self, connection_id: ConnectionId) -> None:
         end = self._clients.pop(connection_id, None)
@@ -271,6 +363,13 @@ class ReplicaProcess(CoreProcess):
 
     def _close(self, effect: out.CloseConnection | out.AnswerWord) -> None:
         self._drop(effect.connection_id)
+        self._require_no_ghosts()
+
+    def _require_no_ghosts(self) -> None:
+        assert self.replica is not None, "asked of a replica that has begun"
+        watchers = self.replica.clients.watches._by_watcher  # noqa: SLF001 - all there are
+        closed = [w for w in watchers if getattr(w, "state", None) is ConnectionState.CLOSED]
+        self.level.checker.sessions.require_no_ghosts(self, closed)
 
     def _reading(self, connection_id: ConnectionId, *, hold: bool) -> None:
         end = self._clients.get(connection_id)

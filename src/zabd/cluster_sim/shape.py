@@ -45,6 +45,7 @@ class Shape:
     batch_counts: tuple[int, ...] = (1, 1, 1, 2, 7)  # what is submitted at once
     counter_handover: int | None = None  # where a leader asks for a new epoch, if not near its end
     tail_batches: int = 4_096  # the recent history that peers keep in memory
+    programs: tuple[str, ...] = ()  # what runs at the whole level, unless chance decides
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))

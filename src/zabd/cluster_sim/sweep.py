@@ -1,5 +1,6 @@
 """Many seeds: run them, over as many processes as there are, and gather what they came to."""
 
+import logging
 import signal
 import threading
 import time
@@ -22,6 +23,9 @@ from zabd.cluster_sim.replica_level import ReplicaLevel
 from zabd.cluster_sim.shape import Shape
 from zabd.cluster_sim.strategies import STRATEGIES
 from zabd.cluster_sim.whole_level import WholeLevel
+
+# What clients tell their logs (that they were stopped for a while, say) is for who runs them.
+logging.getLogger("zabd").addHandler(logging.NullHandler())
 
 LEVELS: Final[dict[str, type[CoreLevel]]] = {
     level.name: level for level in (CoreLevel, ReplicaLevel, WholeLevel)

@@ -47,6 +47,12 @@ _GRAVEYARD: list[object] = []
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_GRAVEYARD))
 
 
+def _bury(task: asyncio.Task[Any]) -> None:
+    # Not an error of the code under test: it is what being killed looks like.
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+    _GRAVEYARD.append(task)
+
+
 class _Timer(asyncio.TimerHandle):
     __slots__ = ("appointment",)
 
@@ -138,9 +144,7 @@ class VirtualLoop(Refusals):
     def _discard(self) -> None:
         self._dead = True
         for task in asyncio.all_tasks(self):
-            # Not an error of the code under test: it is what being killed looks like.
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-            _GRAVEYARD.append(task)
+            _bury(task)
         _GRAVEYARD.append(self._ready)
         self._ready = deque()
         if self._turn is not None:
@@ -267,9 +271,14 @@ class VirtualLoop(Refusals):
             if name is not None and isinstance(task, asyncio.Task):
                 task.set_name(name)
             return cast("asyncio.Task[T]", task)
-        return asyncio.Task(
+        made = asyncio.Task(
             cast("Coroutine[Any, Any, T]", coro), loop=self, name=name, context=context, **options
         )
+        if self._dead:
+            # What was on the stack of a process when it was killed runs on, and nothing comes of it
+            # (L3): Python would complain of a coroutine that nobody has ever awaited.
+            _bury(made)
+        return made
 
     def set_task_factory(self, factory: Callable[..., asyncio.Future[Any]] | None) -> None:
         """Make tasks by `factory(loop, coro, context=...)`; None for ordinary ones."""

@@ -5,6 +5,7 @@ true (`replica_checks`), and what they do outside with a resource that checks fe
 """
 
 import asyncio
+import hashlib
 from typing import TYPE_CHECKING, Final
 
 from zabd.client import Client
@@ -12,6 +13,8 @@ from zabd.client.identity import Identity
 from zabd.client.recipes.dedup import Attempt, Dedup, DedupError
 from zabd.client.recipes.lock import Lock, LockError
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.schedule import US_PER_MS
+from zabd.cluster_sim.session_checks import Issued
 from zabd.cluster_sim.virtual_loop import VirtualLoop
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import KeeperError, NodeExistsError, NoNodeError, ZabdError
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from zabd.cluster_sim.whole_level import WholeLevel
 
 PATHS: Final = tuple(f"/{letter}" for letter in "abcd")
+LEASE_SLACK_TICKS: Final = 2
 LOCK: Final = "/locks/one"
 KEYS: Final = tuple(f"key-{number}" for number in range(6))
 
@@ -142,8 +146,9 @@ class RegisterUser(Program):
     async def _set(self, client: Client, path: str) -> None:
         self._count += 1
         data = f"{self.name} {self._count}".encode()
-        checker, floor, session = self.level.checker, self.level.checker.completed_write, None
+        checker, floor = self.level.checker, self.level.checker.completed_write
         session = client.session_id
+        checker.sessions.issued[data] = Issued(self.name, 0, self._count)
         try:
             stat = await client.set(path, data)
         except NoNodeError:
@@ -194,22 +199,50 @@ class RegisterUser(Program):
 class LockUser(Program):
     """Takes a lock, writes to the resource with its token, and lets go."""
 
+    def __init__(self, level: "WholeLevel", name: str) -> None:
+        super().__init__(level, name)
+        self._patience = level.schedule.stream(f"client {name} patience")
+
     async def work(self, client: Client) -> None:
-        """One time through the lock."""
+        """One time through the lock; some do not wait for it for long."""
         tick_s = self.level.shape.tick_ms / 1000
         lock = Lock(client, LOCK, identifier=self.name)
+        ticks = self._patience.choice((2, 40, 40))
         try:
-            async with asyncio.timeout(40 * tick_s), lock:
-                token = lock.fencing_token
+            async with asyncio.timeout(ticks * tick_s), lock:
                 for _ in range(self.rng.randrange(1, 4)):
-                    accepted = self.level.resource.write(token)
-                    if not accepted and lock.held and await self._still_holds(lock):
-                        self.fail("C9", f"token {token} is refused of one that holds the lock")
+                    await self._use(lock)
                     await self.rest(0.5)
             self.done += 1
         except (LockError, KeeperError, TimeoutError):
             self.failed += 1
         await self.rest(1)
+
+    async def _use(self, lock: Lock) -> None:
+        level, token = self.level, lock.fencing_token
+        assert level.checker.recipes is not None, "programs of this level are checked"
+        with level.reporting():
+            level.checker.recipes.require_front(f"client {self.name}", token)
+        if lock.held:
+            self._require_lease(lock)
+        accepted = level.resource.write(token)
+        if not accepted and lock.held and await self._still_holds(lock):
+            self.fail("C9", f"token {token} is refused of one that holds the lock")
+
+    def _require_lease(self, lock: Lock) -> None:
+        """One who believes to hold the lock has had an answer within its lease."""
+        level = self.level
+        session_id = lock._held_place().session_id  # noqa: SLF001 - whose lease it is
+        closed_us = level.checker.closed_us.get(session_id)
+        if closed_us is None:
+            return
+        since_ms = (level.schedule.now_us - closed_us) / US_PER_MS
+        # A member that is cut off answers pings for syncLimit ticks, and each of them renews the
+        # lease; a tick more is what members and leaders need to look at their clocks.
+        if since_ms > (level.shape.sync_limit + LEASE_SLACK_TICKS) * level.shape.tick_ms:
+            self.fail(
+                "C9", f"believes to hold the lock {since_ms:.0f} ms after its session was closed"
+            )
 
     async def _still_holds(self, lock: Lock) -> bool:
         try:
@@ -220,22 +253,36 @@ class LockUser(Program):
 
 
 class DedupUser(Program):
-    """Handles requests that come several times, once for each key."""
+    """Handles requests that come several times, once for each key; a few come with another body."""
+
+    def __init__(self, level: "WholeLevel", name: str) -> None:
+        super().__init__(level, name)
+        self._bodies = level.schedule.stream(f"client {name} bodies")
 
     async def work(self, client: Client) -> None:
         """One request, which others have too."""
         key = self.rng.choice(KEYS)
-        dedup = Dedup(client, acquire_timeout=40 * self.level.shape.tick_ms / 1000)
+        ticks = self._bodies.choice((2, 40, 40))
+        dedup = Dedup(client, acquire_timeout=ticks * self.level.shape.tick_ms / 1000)
+        body = key.encode() if self._bodies.randrange(6) else b"another"
         try:
-            outcome = await dedup.run(key, lambda attempt: self._charge(key, attempt))
+            outcome = await dedup.run(key, lambda attempt: self._charge(key, attempt), payload=body)
         except (DedupError, KeeperError):
             self.failed += 1
         else:
             self.done += 1
-            expected = self.level.charges.setdefault(key, outcome.value)
-            if expected != outcome.value:
-                self.fail("P2", f"{key} was answered {expected!r}, and now {outcome.value!r}")
+            self._require_recorded(key, body, outcome.value)
         await self.rest(1)
+
+    def _require_recorded(self, key: str, body: bytes, value: object) -> None:
+        """What a caller is given is what the ensemble has recorded, for this very request."""
+        assert self.level.checker.recipes is not None, "programs of this level are checked"
+        records = self.level.checker.recipes.recorded.get(f"/dedup/{key}", [])
+        own = [record for record in records if record["value"] == value]
+        if not own:
+            self.fail("P3", f"{key} was answered {value!r}; recorded is {records}")
+        elif own[0]["payload_hash"] != hashlib.sha256(body).hexdigest():
+            self.fail("P4", f"{key} with body {body!r} was answered what another body has got")
 
     async def _charge(self, key: str, attempt: Attempt) -> str:
         resource = self.level.accounts.setdefault(key, Resource())
@@ -244,11 +291,19 @@ class DedupUser(Program):
         return f"{key} by {self.name} {attempt.fencing_token}"
 
 
+PROGRAMS: Final[dict[str, type[Program]]] = {
+    "register": RegisterUser,
+    "lock": LockUser,
+    "dedup": DedupUser,
+}
+
+
 def programs(level: "WholeLevel") -> list[Program]:
     """The programs of one run: some of each kind, and one at least that always has to write."""
     rng = level.schedule.stream("programs")
-    made: list[Program] = [RegisterUser(level, "c1")]
-    for number in range(2, rng.choice((2, 4, 6)) + 1):
-        kind = rng.choice((RegisterUser, RegisterUser, LockUser, DedupUser))
-        made.append(kind(level, f"c{number}"))
-    return made
+    choices: tuple[type[Program], ...] = (RegisterUser, RegisterUser, LockUser, DedupUser)
+    kinds: list[type[Program]] = [RegisterUser]
+    kinds += [rng.choice(choices) for _ in range(rng.choice((1, 3, 5)))]
+    if level.shape.programs:
+        kinds[1:] = [PROGRAMS[name] for name in level.shape.programs]
+    return [kind(level, f"c{number}") for number, kind in enumerate(kinds, 1)]

@@ -6,6 +6,7 @@ replica and the outside: sockets, framing, drivers, timers, the client, its reci
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from random import Random
 from typing import Any, Final
 
 from zabd.cluster_sim.core_level import CoreLevel
@@ -13,6 +14,7 @@ from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.invariants import InvariantError
 from zabd.cluster_sim.network import Host
+from zabd.cluster_sim.recipe_checks import RecipeChecks
 from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.replica_member import sessions_of
 from zabd.cluster_sim.schedule import US_PER_MS
@@ -22,8 +24,12 @@ from zabd.cluster_sim.watched_peer import Watcher
 from zabd.cluster_sim.whole_client import Program, Resource, programs
 from zabd.cluster_sim.whole_member import WholeProcess, server_config
 from zabd.model.ids import MemberId, SessionId
+from zabd.replica import Replica
+from zabd.replica.connection import Connection
 from zabd.server.config import ServerConfig
 from zabd.zab import effects as fx
+
+PAUSE_EVERY_TICKS: Final = 30
 
 TURN_US: Final = 50  # a turn of a busy process; also what keeps a spinning one from stopping time
 
@@ -49,19 +55,26 @@ class WholeLevel(CoreLevel):
         self.watcher = Watcher(self.checker)
         self.resource = Resource()
         self.accounts: dict[str, Resource] = {}
-        self.charges: dict[str, str] = {}
         self.programs = self.make_programs()
 
     def make_checker(self) -> ReplicaChecker:
         """Who watches this run."""
         # A recipe may name one znode after another that is sequential: LockingQueue does.
-        return ReplicaChecker(self.voters, names_tell=False)
+        return ReplicaChecker(
+            self.voters,
+            lambda: self.schedule.now_us,
+            tick_ms=self.shape.tick_ms,
+            sync_limit=self.shape.sync_limit,
+            names_tell=False,
+        )
 
     def propose_now(self, process: CoreProcess) -> None:
         """The programs ask."""
 
     def make_programs(self) -> list[Program]:
-        """What uses the ensemble."""
+        """What uses the ensemble; of these it is known how they use it, so recipes are checked."""
+        checker = self.checker
+        checker.recipes = RecipeChecks(checker.tree, checker.fail, self._watchers)
         return programs(self)
 
     def users(self) -> list[Host]:
@@ -75,6 +88,15 @@ class WholeLevel(CoreLevel):
     def is_closed(self, session_id: SessionId) -> bool:
         """Whether a session is over."""
         return session_id in self.checker.closed
+
+    def _watchers(self, path: str) -> Iterator[SessionId]:
+        for member in self.members.values():
+            replica: Replica | None = member.process.replica if member.process else None  # type: ignore[attr-defined]
+            if replica is not None:
+                watches = replica.clients.watches._by_path  # noqa: SLF001 - all there are
+                for watcher in watches.get(path, ()):
+                    assert isinstance(watcher, Connection), "only connections are registered"
+                    yield watcher.session_id
 
     def server_config(self, member: MemberId) -> ServerConfig:
         """How a member is configured."""
@@ -106,6 +128,22 @@ class WholeLevel(CoreLevel):
             if not rng.randrange(5) and program is not self.programs[0]:
                 at_ms = rng.randrange(self.shape.faults_ms)
                 self.schedule.after(at_ms * US_PER_MS, program.kill)
+        self._pause_next(self.schedule.stream("programs that stand still"))
+
+    def _pause_next(self, rng: Random) -> None:
+        """Now and then a program is stopped, often for longer than its session lives."""
+        wait_ms = rng.expovariate(1 / (PAUSE_EVERY_TICKS * self.shape.tick_ms))
+        self.schedule.after(int(wait_ms * US_PER_MS) + 1, lambda: self._pause(rng))
+
+    def _pause(self, rng: Random) -> None:
+        if self._idle:
+            return
+        loop = rng.choice(self.programs).loop
+        if loop.alive and not loop.paused:
+            loop.pause()
+            ticks = rng.choice((2, 8, 16)) * rng.random()
+            self.schedule.after(int(ticks * self.shape.tick_ms * US_PER_MS) + 1, loop.resume)
+        self._pause_next(rng)
 
     def require_more(self, core: list[MemberId]) -> None:
         """Every program comes to its end, and the sessions of the dead are gone."""

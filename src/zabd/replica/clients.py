@@ -401,12 +401,16 @@ class Clients:
 
     def attach(self, connection: Connection, session_id: SessionId, now_ms: int) -> None:
         """The connection speaks for the session from now on, and no other does (K1)."""
-        older = self.by_session.get(session_id)
-        if older is not None:
-            self.cut(older)
+        self.leave(session_id)
         self.by_session[session_id] = connection
         connection.session_id = session_id
         self._touched[session_id] = now_ms
+
+    def leave(self, session_id: SessionId) -> None:
+        """Cut the connection that has spoken for the session here, if there is one."""
+        older = self.by_session.get(session_id)
+        if older is not None:
+            self.cut(older)
 
     def take_early(self, connection: Connection) -> list[bytes]:
         """The requests that came before the connection had its session."""

@@ -74,6 +74,9 @@ class Handshake:
         elif self._clients.read_only:
             self._clients.cut(connection)  # H3: the ensemble may still know it, we cannot ask
         else:
+            # The leader will take this member for the session's again: what an older connection
+            # here still had to say, from before the session went elsewhere, must not get through.
+            self._clients.leave(session_id)
             connection.session_id = session_id
             self._ask(connection, messages.VALIDATE, timeout_ms, now_ms)
 

@@ -315,6 +315,9 @@ class Leadership:
         # A session's id is the zxid that created it: the creation may be in flight as well.
         if session_id in self._tree.sessions or self._tree.zxid < session_id <= self._last_proposed:
             self._closing.append((session_id, origin, request_id))  # L4
+        elif session_id > self._last_proposed and not is_local(session_id):
+            # A later leader has opened it: it is not for this one to say what became of it.
+            self._answer(origin, Answer(AnswerKind.REFUSED, request_id, 0))
         else:
             self._answer(origin, Answer(AnswerKind.GONE, request_id, 0))
 
