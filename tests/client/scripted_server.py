@@ -54,7 +54,7 @@ from zabd.model.results import (
     WhoAmIResult,
 )
 from zabd.model.session import ConnectRequest, ConnectResponse, refusal
-from zabd.model.watch_events import EventType, KeeperState, WatchEvent
+from zabd.model.watch_events import EventType, KeeperState, WatcherType, WatchEvent
 from zabd.wire.frames import FrameReader
 from zabd.wire.replies import encode_connect_response, encode_result, reply, watch_event
 from zabd.wire.requests import decode_connect, decode_request
@@ -399,10 +399,13 @@ class Connection(asyncio.Protocol):
             case WhoAmI():
                 infos = [ClientInfo(each.scheme, each.auth.decode()) for each in self.identities]
                 return WhoAmIResult(tuple(infos))
-            case RemoveWatches(path):
-                self.data.pop(path, None)
-                self.child.pop(path, None)
-                self.persistent.pop(path, None)
+            case RemoveWatches(path, kind):
+                if kind in {WatcherType.DATA, WatcherType.ANY}:
+                    self.data.pop(path, None)
+                if kind in {WatcherType.CHILDREN, WatcherType.ANY}:
+                    self.child.pop(path, None)
+                if kind not in {WatcherType.DATA, WatcherType.CHILDREN}:
+                    self.persistent.pop(path, None)
                 return None
             case AddWatch(path, mode):
                 self.persistent[path] = mode

@@ -27,7 +27,23 @@ def test_connect_strings(text: str, hosts: list[tuple[str, int]], chroot: str) -
     assert parsed.chroot == chroot
 
 
-@pytest.mark.parametrize("text", ["", "/app", "a:b", "a:0", "a:70000", ":2181", "a:1,b:"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "/app",
+        "a:b",
+        "a:0",
+        "a:70000",
+        ":2181",
+        "a:1,b:",
+        ":x:",
+        "::x",
+        "[zk]:1",
+        "[::1]7",
+        "[::1",
+    ],
+)
 def test_a_bad_connect_string_is_named(text: str) -> None:
     """The error quotes what was given."""
     with pytest.raises(ValueError, match="connect string"):

@@ -28,7 +28,7 @@ from zabd.model.ops import (
     SetData,
 )
 from zabd.model.results import ChildrenResult, CreateResult, ErrorResult, GetDataResult
-from zabd.model.watch_events import EventType, WatchEvent
+from zabd.model.watch_events import EventType, WatcherType, WatchEvent
 
 
 def test_every_kind_of_znode_is_asked_for_by_its_own_op() -> None:
@@ -173,7 +173,9 @@ def test_watches_can_be_persistent_and_removed() -> None:
             await zk.set("/a", b"2")
             await asyncio.sleep(0.1)
             stream.close()
-            assert [event async for event in stream] == []
+            told = [(event.type, event.path) async for event in stream]
+            assert told == [(EventType.PERSISTENT_WATCH_REMOVED, "/")]
+            assert len(zk._session.watches) == 0
 
     run(main)
 
@@ -218,3 +220,35 @@ def test_log_records_can_be_json(caplog: pytest.LogCaptureFixture) -> None:
     assert not any("secret" in json.dumps(line) for line in lines)
     plain = logging.LogRecord("x", logging.INFO, "", 0, "hello", (), None)
     assert json.loads(JsonFormatter().format(plain))["message"] == "hello"
+
+
+def test_watches_of_one_kind_are_removed_and_do_not_come_back() -> None:
+    """What is left is set again at the next reconnect, and nothing else."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts + "/app") as zk:
+            await zk.ensure_path("/a")
+            heard: list[tuple[str, EventType, str]] = []
+            for name in ("data", "child", "stays"):
+
+                def watcher(event: WatchEvent, name: str = name) -> None:
+                    heard.append((name, EventType(event.type), event.path))
+
+                match name:
+                    case "data":
+                        await zk.get("/a", watch=watcher)
+                    case "child":
+                        await zk.get_children("/a", watch=watcher)
+                    case _:
+                        await zk.add_watch("/a", watcher)
+            await zk.remove_watches("/a", WatcherType.DATA)
+            await asyncio.sleep(0.1)
+            assert heard == [("data", EventType.DATA_WATCH_REMOVED, "/a")]
+            ensemble.cut(ensemble.servers[0])
+            await asyncio.sleep(2)
+            await zk.create("/a/b")
+            await asyncio.sleep(0.1)
+            assert {name for name, *_ in heard[1:]} == {"child", "stays"}
+
+    run(main)

@@ -1,7 +1,7 @@
 """The asyncio client, its blocking facade and its recipes."""
 
 from zabd.client.client import Client, connect
-from zabd.client.effects import SessionState
+from zabd.client.effects import Credentials, SessionState
 from zabd.client.events import EventStream, StateChange
 from zabd.client.forks import ForkedClientError
 from zabd.client.retry import RetryPolicy
@@ -10,6 +10,7 @@ from zabd.client.transaction import Transaction
 
 __all__ = [
     "Client",
+    "Credentials",
     "EventStream",
     "ForkedClientError",
     "RetryPolicy",

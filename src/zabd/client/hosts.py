@@ -5,6 +5,7 @@ a ring. Names are resolved again at each attempt, because it is names that are k
 """
 
 from collections.abc import Sequence
+from ipaddress import IPv6Address
 from random import Random
 from typing import NamedTuple
 
@@ -99,15 +100,26 @@ class HostList:
 
 def _parse_host(part: str, text: str) -> Host:
     name, port = _split_port(part)
-    if not name or not (port.isdecimal() and 0 < int(port) < 1 << 16):
+    right = _is_ipv6(name) if ":" in name or part.startswith("[") else bool(name)
+    if not right or not (port.isdecimal() and 0 < int(port) < 1 << 16):
         raise ValueError(f"{part!r} in connect string {text!r} is not host or host:port")
     return Host(name, int(port))
 
 
+def _is_ipv6(name: str) -> bool:
+    try:
+        IPv6Address(name)
+    except ValueError:
+        return False
+    return True
+
+
 def _split_port(part: str) -> tuple[str, str]:
     if part.startswith("["):
-        name, _, rest = part[1:].partition("]")
-        return name, rest.removeprefix(":") or str(DEFAULT_PORT)
+        name, end, rest = part[1:].partition("]")
+        if not end or (rest and not rest.startswith(":")):
+            return "", rest  # neither a host nor a port
+        return name, rest[1:] if rest else str(DEFAULT_PORT)
     if part.count(":") > 1:  # a bare IPv6 address has no room for a port
         return part, str(DEFAULT_PORT)
     name, colon, port = part.partition(":")

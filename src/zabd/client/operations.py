@@ -375,7 +375,13 @@ class Operations(ABC):
     async def remove_watches(
         self, path: str, kind: WatcherType = WatcherType.ANY, *, timeout: Timeout = UNSET
     ) -> None:
-        """Remove this client's watches of that kind on `path` from the server."""
+        """Remove this client's watches of that kind on exactly this path, and tell them so.
+
+        Each watcher hears of an event whose type ends in ``WATCH_REMOVED``, and of nothing more.
+
+        Raises:
+            NoWatcherError: there is none.
+        """
         await self.call(RemoveWatches(path, kind), timeout=timeout)
 
     # How.

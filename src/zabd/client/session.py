@@ -60,13 +60,14 @@ from zabd.model.ops import (
     Op,
     OpCode,
     Ping,
+    RemoveWatches,
     Sasl,
     SetWatches,
     SetWatches2,
 )
 from zabd.model.results import ErrorResult, MultiResult, SaslResult
 from zabd.model.session import ConnectRequest
-from zabd.model.watch_events import AddWatchMode, EventType, KeeperState, WatchEvent
+from zabd.model.watch_events import AddWatchMode, EventType, KeeperState, WatcherType, WatchEvent
 from zabd.wire.digest_md5 import ClientExchange
 from zabd.wire.frames import RESPONSE_BYTES_MAX, FrameReader
 from zabd.wire.replies import (
@@ -583,6 +584,13 @@ class Session:
         if isinstance(outcome, Failed) and outcome.error.code == ErrorCode.SESSION_EXPIRED:
             self.refused = True
             effects += self._lose("the ensemble has expired the session")
+        if isinstance(request.op, RemoveWatches) and isinstance(outcome, Replied):
+            effects += [
+                Fired(watcher, WatchEvent(type_, _SYNCED, request.op.path))
+                for watcher, type_ in self.watches.remove(
+                    WatcherType(request.op.type), request.op.path
+                )
+            ]
         effects.append(outcome)
         if isinstance(request.op, CloseSession) and isinstance(outcome, Replied):
             self._phase = _Phase.OFFLINE

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from enum import Enum
 
 from zabd.model.ops import SetWatches, SetWatches2
-from zabd.model.watch_events import EventType, WatchEvent
+from zabd.model.watch_events import EventType, WatcherType, WatchEvent
 
 # A server refuses frames above 1 MiB, old ones already at 1,048,575 bytes; ZooKeeper's own client
 # cuts at 128 KiB, so every server is known to take packets of that size.
@@ -36,6 +36,22 @@ _ONE_SHOT_BY_EVENT = {
     EventType.DATA_CHANGED: (Table.DATA, Table.EXIST),
     EventType.DELETED: (Table.DATA, Table.EXIST, Table.CHILD),
     EventType.CHILDREN_CHANGED: (Table.CHILD,),
+}
+
+
+_OF_TYPE = {
+    WatcherType.CHILDREN: (Table.CHILD,),
+    WatcherType.DATA: (Table.DATA, Table.EXIST),
+    WatcherType.ANY: tuple(Table),
+    WatcherType.PERSISTENT: (Table.PERSISTENT,),
+    WatcherType.PERSISTENT_RECURSIVE: (Table.RECURSIVE,),
+}
+_REMOVED = {
+    Table.DATA: EventType.DATA_WATCH_REMOVED,
+    Table.EXIST: EventType.DATA_WATCH_REMOVED,
+    Table.CHILD: EventType.CHILD_WATCH_REMOVED,
+    Table.PERSISTENT: EventType.PERSISTENT_WATCH_REMOVED,
+    Table.RECURSIVE: EventType.PERSISTENT_WATCH_REMOVED,
 }
 
 
@@ -73,6 +89,14 @@ class WatchRegistry:
         if event.type != EventType.CHILDREN_CHANGED:
             concerned.update(self._recursive_above(event.path))
         return list(concerned)
+
+    def remove(self, kind: WatcherType, path: str) -> list[tuple[Hashable, EventType]]:
+        """Forget the watchers of that kind on exactly this path; each with what it is told."""
+        told: dict[tuple[Hashable, EventType], None] = {}
+        for table in _OF_TYPE[kind]:
+            for watcher in self._tables[table].pop(path, {}):
+                told[watcher, _REMOVED[table]] = None
+        return list(told)
 
     def drain(self) -> list[tuple[Hashable, str]]:
         """Forget everything; return each watcher with a path it waited on, once per pair."""

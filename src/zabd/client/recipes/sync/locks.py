@@ -93,6 +93,7 @@ class SyncLock(_AnyLock[Lock]):
         *,
         identifier: str = "",
         reentrant: bool = False,
+        curator: bool = False,
         on_revoke: Callable[[], object] | None = None,
         acl: tuple[Acl, ...] | None = None,
     ) -> None:
@@ -107,6 +108,7 @@ class SyncLock(_AnyLock[Lock]):
                 path,
                 identifier=identifier,
                 reentrant=reentrant,
+                curator=curator,
                 on_revoke=tell,
                 acl=acl,
             ),
