@@ -500,6 +500,7 @@ DURABILITY_LATE: Final = (
         found_by=frozenset({"Z10"}),
         patches=_cut_too_far,
         shape=_CUT_OFF,
+        without=frozenset({"A5"}),
     ),
     Mutant(
         name="uncommitted-watermark",

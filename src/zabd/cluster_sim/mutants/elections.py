@@ -339,7 +339,7 @@ ELECTIONS: Final = (
         found_by=frozenset({"Z9"}),
         patches=_better_history_ignored,
         shape=_NAMED,
-        without=frozenset({"Z17"}),
+        without=frozenset({"Z13", "Z17"}),
     ),
     Mutant(
         name="better-history-ignored-chosen",
@@ -376,7 +376,7 @@ ELECTIONS: Final = (
         found_by=frozenset({"Z7"}),
         patches=_votes_by_zxid_unguarded,
         shape=_CHANGING,
-        without=frozenset({"Z17"}),
+        without=frozenset({"A5", "Z9", "Z10", "Z13", "Z17"}),
     ),
     Mutant(
         name="vote-of-a-new-epoch",
