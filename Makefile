@@ -9,6 +9,7 @@ CAMPAIGN ?= campaign
 CAMPAIGN_SEEDS ?= 100000
 TARGET ?= zabd
 SERVER ?= zabd
+MINUTES ?= 12
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -74,11 +75,11 @@ sim-recipes: $(TOOLS) ## Run SEEDS seeds of each recipe's campaign, resumable (A
 differential: $(TOOLS) ## Compare TARGET with Debian's ZooKeeper, over N scripts of random requests
 	$(BIN)/python -m tests.compat.differential -n $(N) --seed $(SEED) --target $(TARGET)
 
-bench: $(RUNTIME) ## Measure three members on this machine: rate, latency, CPU
-	$(BIN)/zabctl bench $(ARGS)
+bench: $(RUNTIME) ## Measure three members on this machine: rate, latency, CPU (into docs/benchmarks)
+	$(BIN)/zabctl bench --out docs/benchmarks $(ARGS)
 
-bench-compare: $(TOOLS) ## The same beside Debian's ZooKeeper, where it is installed
-	$(BIN)/python bench/compare.py $(ARGS)
+bench-compare: $(TOOLS) ## The same beside Debian's ZooKeeper and etcd, where installed, in MINUTES, against the goals
+	$(BIN)/python bench/compare.py --minutes $(MINUTES) --out docs/benchmarks $(ARGS)
 
 bench-micro: $(TOOLS) ## What the parts of a request cost
 	$(BIN)/python bench/micro.py $(ARGS)

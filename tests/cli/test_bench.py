@@ -19,7 +19,7 @@ BENCH = [str(Path(sys.executable).parent / "zabctl"), "bench"]
 @pytest.mark.slow
 def test_a_bench_of_its_own_members_measures_every_op(tmp_path: Path) -> None:
     """No host is named: members are started, measured with their CPU, and gone afterwards."""
-    out = tmp_path / "figures.json"
+    out = tmp_path / "figures"
     quick = [
         "--members",
         "1",
@@ -36,11 +36,13 @@ def test_a_bench_of_its_own_members_measures_every_op(tmp_path: Path) -> None:
         [*BENCH, *quick, "--out", str(out)], capture_output=True, text=True, timeout=90, check=True
     )
 
-    rows = json.loads(out.read_text(encoding="utf-8"))
+    rows = json.loads((out / "bench.json").read_text(encoding="utf-8"))["rows"]
     assert [row["op"] for row in rows] == ["get", "set", "create", "mixed:0.9"]
     assert all(row["ops_per_s"] > 0 and row["errors"] == 0 for row in rows)
     assert all(row["cpu_us_per_op"] is not None for row in rows)
     assert done.stdout.startswith("OP")
+    assert "| mixed:0.9 | 2x4 |" in (out / "README.md").read_text(encoding="utf-8")
+    assert len(list(out.glob("bench-*.svg"))) == 3
 
 
 @pytest.mark.ensemble

@@ -47,7 +47,7 @@ def command(config: Path) -> list[str]:
     log = config.parent / "log4j.properties"
     return [
         "java",
-        "-Xmx512m",
+        f"-Xmx{os.environ.get('JAVA_HEAP', '512m')}",
         f"-Dlog4j.configuration=file:{log}",
         *properties,
         "-cp",

@@ -34,7 +34,7 @@ ZNODES: Final = 64
 """Znodes that are read and set: a working set as of locks and configuration."""
 
 RING: Final = 1_000
-"""Ready-made requests of one connection; a whole number of tens, for shares of reads."""
+"""Ready-made requests of one connection; a thousand, for shares of reads in thousandths."""
 
 PIPELINED: Final = 200
 READ_BYTES: Final = 1 << 18
@@ -225,10 +225,10 @@ class Load:
 
     def _ops(self, op: str, number: int) -> Iterator[Op]:
         kind, _, share = op.partition(":")
-        reads = round(10 * float(share or 0.9))
+        reads = round(1000 * float(share or 0.9))
         for index in range(RING):
             path = f"{self._root}/{(number * 7 + index) % ZNODES:04d}"
-            if kind == "get" or (kind == "mixed" and index % 10 < reads):
+            if kind == "get" or (kind == "mixed" and _due(index, reads)):
                 yield GetData(path, watch=False)
             elif kind in {"set", "mixed"}:
                 yield SetData(path, self._data, -1)
@@ -268,6 +268,11 @@ class Load:
         self._selector.close()
         for connection in self._connections:
             connection.finish()
+
+
+def _due(index: int, per_mille: int) -> bool:
+    # So many of a thousand, spread evenly.
+    return (index + 1) * per_mille // 1000 > index * per_mille // 1000
 
 
 def remove(host: tuple[str, int], root: str) -> None:

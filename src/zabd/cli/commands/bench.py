@@ -28,6 +28,12 @@ HEADER = (
     "MIB",
 )
 
+PLOTS = (
+    ("ops_per_s", "Operations per second", "op/s"),
+    ("cpu_us_per_op", "CPU of all members for an operation", "us"),
+    ("p99_ms", "99 of 100 are answered within", "ms"),
+)
+
 
 @click.command()
 @click.argument("hosts", required=False)
@@ -49,7 +55,9 @@ HEADER = (
 @click.option(
     "--setting", "settings", multiple=True, help="KEY=VALUE for members that are started."
 )
-@click.option("--out", type=click.Path(dir_okay=False), help="Write all figures there, as JSON.")
+@click.option(
+    "--out", type=click.Path(file_okay=False), help="Write JSON, a table and plots to this folder."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON instead of the table.")
 def bench(
     hosts: str | None,
@@ -94,12 +102,29 @@ def bench(
         say(str(error))
         raise SystemExit(ExitStatus.NO_ENSEMBLE) from None
     if out is not None:
-        Path(out).write_text(json.dumps(rows, indent=1) + "\n")
+        _write(Path(out), rows)
     if as_json:
         click.echo(json.dumps(rows))
     else:
         print_table(HEADER, map(_cells, rows))
     raise SystemExit(ExitStatus.REFUSED if any(row["errors"] for row in rows) else ExitStatus.OK)
+
+
+def _write(folder: Path, rows: Sequence[dict[str, object]]) -> None:
+    from zabd.cli.figures import machine, machine_line, markdown_table, write_json, write_section
+    from zabd.cli.plot import bars
+
+    known = machine()
+    write_json(folder, "bench", {"machine": known, "rows": rows})
+    table = markdown_table(HEADER, map(_cells, rows))
+    write_section(folder, "bench", f"{table}\n\n{machine_line(known)}")
+    for field, title, unit in PLOTS:
+        groups = {f"{r['op']} {r['cell']}": {"": _figure(r[field])} for r in rows}
+        (folder / f"bench-{field}.svg").write_text(bars(title, unit, groups), encoding="utf-8")
+
+
+def _figure(value: object) -> float | None:
+    return value if isinstance(value, float) else None
 
 
 def _started(stack: ExitStack, members: int, settings: Sequence[str]) -> tuple[str, str]:
