@@ -4,7 +4,8 @@ A connection carries whatever its owners put in: bytes for the transports of a `
 message values at the core level.
 
 Invariants
-    N1  What one end sends arrives in the order it was sent, each piece once, or not at all.
+    N1  What one end sends arrives in the order it was sent, each piece once, or not at all (unless
+        a lesson asks for a path that is `unordered`, to show why).
     N2  What arrives of a connection that breaks is a prefix of what was sent. Each end learns of
         the break at its own time, after that prefix; an end may never learn of it (half-open)
         until it sends and the other machine answers with a reset.
@@ -88,6 +89,9 @@ class Wires(Protocol):
     def is_blocked(self, source: "Machine", target: "Machine") -> bool:
         """Whether the path is cut off."""
 
+    def is_unordered(self, source: "Machine", target: "Machine") -> bool:
+        """Whether pieces overtake each other, which no link of Zab's may do."""
+
     def note_delivery(self, pipe: "Pipe", payload: object) -> None:
         """Put a delivery into the trace."""
 
@@ -117,6 +121,7 @@ class Pipe:
         "sender",
         "source",
         "target",
+        "unordered",
     )
 
     def __init__(self, network: Wires, source: Machine, target: Machine, label: str) -> None:
@@ -127,6 +132,7 @@ class Pipe:
         self.holds = HELD_PATH if network.is_blocked(source, target) else 0
         self.in_flight_bytes = 0
         self.closed_by: Mark | None = None
+        self.unordered = network.is_unordered(source, target)
         self.sender: End
         self.receiver: End
         self._network = network
@@ -145,6 +151,14 @@ class Pipe:
         self.in_flight_bytes += size_bytes
         if self._appointment is None and not self.holds:
             self._appointment = network.schedule.at(due_us, self._deliver, self)
+
+    def overtake(self) -> None:
+        """Let the newest piece arrive in the place of the one before, by chance: against N1."""
+        queue = self._queue
+        if len(queue) > 1 and self._network.rng.getrandbits(1):
+            (due, first, size), (later, second, other) = queue[-2], queue[-1]
+            if not (isinstance(first, Mark) or isinstance(second, Mark)):
+                queue[-2], queue[-1] = (due, second, other), (later, first, size)
 
     def finish(self) -> None:
         """An orderly end: everything sent so far arrives, then the end of file."""
@@ -291,6 +305,8 @@ class End:
     def send(self, payload: object, size_bytes: int = 0) -> None:
         """Send one payload; bytes are split or joined by nobody but a cut."""
         self.outgoing.send(payload, size_bytes)
+        if self.outgoing.unordered:
+            self.outgoing.overtake()
 
     def finish(self) -> None:
         """Say that nothing more will be sent; go on receiving."""

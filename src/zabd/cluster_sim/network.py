@@ -300,6 +300,7 @@ class Network:
         self._latency = latency
         self._latencies: dict[tuple[str, str], Latency] = {}
         self._blocked: set[tuple[str, str]] = set()
+        self._unordered: set[tuple[str, str]] = set()
         self._by_address: dict[str, Host] = {}
         self._next_connection = 0
         self._sent = 0  # datagrams that may be late
@@ -352,6 +353,19 @@ class Network:
     def is_blocked(self, source: Machine, target: Machine) -> bool:
         """Whether nothing gets from one machine to the other."""
         return (source.name, target.name) in self._blocked
+
+    def is_unordered(self, source: Machine, target: Machine) -> bool:
+        """Whether what goes one way may arrive in another order than it was sent."""
+        return (source.name, target.name) in self._unordered
+
+    def disorder(self, source: Host, target: Host) -> None:
+        """Let pieces overtake each other one way, by chance, from now on (against N1).
+
+        Zab assumes that no link does so, and neither does TCP: no fault of this kind is drawn.
+        """
+        self._unordered.add((source.name, target.name))
+        for pipe in self._pipes(source, target):
+            pipe.unordered = True
 
     def block(self, source: Host, target: Host) -> None:
         """Hold everything that goes one way (N3); call it twice for both ways."""

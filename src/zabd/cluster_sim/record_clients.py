@@ -12,8 +12,8 @@ from zabd.client.session import Session
 from zabd.cluster_sim.core_client import CoreClient
 from zabd.cluster_sim.record import NOBODY
 from zabd.cluster_sim.recorder import Recorder, Wrapping
+from zabd.cluster_sim.resource import Resource
 from zabd.cluster_sim.virtual_loop import VirtualLoop
-from zabd.cluster_sim.whole_client import Resource
 from zabd.model.errors import ErrorCode
 from zabd.model.ids import format_session
 from zabd.model.ops import Multi, Op, Ping
@@ -223,8 +223,9 @@ def _watch_locks(recorder: Recorder, wrapping: Wrapping) -> None:
 
     def wrap_write(write: Any) -> Any:
         def noted(self: Resource, token: int) -> bool:
+            late = token < self.token
             accepted = bool(write(self, token))
-            word = "accepts" if accepted else "refuses"
+            word = "refuses" if not accepted else "takes late" if late else "accepts"
             recorder.add(_own_lane(recorder), "fence", f"the resource {word} token {Zxid(token)!r}")
             return accepted
 

@@ -57,7 +57,7 @@ def _watch_trace(recorder: Recorder, wrapping: Wrapping) -> None:
     wrapping.around(Trace, "record", wrap)
 
 
-def _watch_pipes(recorder: Recorder, wrapping: Wrapping) -> None:
+def _watch_pipes(recorder: Recorder, wrapping: Wrapping) -> None:  # noqa: PLR0915 - many wraps
     """Beside each pipe's queue lies one of who sent what, shortened as the queue is."""
     sent: defaultdict[Pipe, deque[tuple[int, int, str]]] = defaultdict(deque)
     events = recorder.record.events
@@ -72,6 +72,16 @@ def _watch_pipes(recorder: Recorder, wrapping: Wrapping) -> None:
                 if not said and sender >= 0 and events[sender].kind == "ask":
                     said = events[sender].label  # bytes that a program has just asked for
                 sent[self].append((sender, recorder.level.schedule.now_us, said))
+
+        return noted
+
+    def wrap_overtake(overtake: Any) -> Any:
+        def noted(self: Pipe) -> None:
+            newest = self._queue[-1] if self._queue else None
+            overtake(self)
+            if self._queue and self._queue[-1] is not newest:
+                beside = sent[self]
+                beside[-2], beside[-1] = beside[-1], beside[-2]
 
         return noted
 
@@ -115,6 +125,7 @@ def _watch_pipes(recorder: Recorder, wrapping: Wrapping) -> None:
         return noted
 
     wrapping.around(Pipe, "send", wrap_send)
+    wrapping.around(Pipe, "overtake", wrap_overtake)
     wrapping.around(Pipe, "shorten", wrap_shorten)
     wrapping.around(Network, "note_delivery", wrap_delivery)
     wrapping.around(Network, "datagram", wrap_datagram)

@@ -17,31 +17,37 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from os import PathLike
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from zabd.client import client as client_module
 from zabd.client.identity import Identity
-from zabd.cluster_sim.connections import ORDINARY
 from zabd.cluster_sim.core_member import CoreMember
-from zabd.cluster_sim.disks import ORDINARY_SPEED
 from zabd.cluster_sim.failure_notes import notes
 from zabd.cluster_sim.fault_kinds import FAULT_KINDS
 from zabd.cluster_sim.invariants import InvariantError
-from zabd.cluster_sim.network import DatagramFaults, Host
+from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.picture import drawing
 from zabd.cluster_sim.schedule import US_PER_S
-from zabd.cluster_sim.shape import Shape
+from zabd.cluster_sim.shape import Shape, plain_shape
 from zabd.cluster_sim.virtual_loop import VirtualLoop
 from zabd.cluster_sim.whole_client import Program
 from zabd.cluster_sim.whole_level import WholeLevel
 from zabd.model.errors import ZabdError
 from zabd.model.ids import MemberId
+from zabd.zab.peer import Peer
 
 T = TypeVar("T")
 
 DEADLINE_S: Final = 3_600.0
+
+LOOK_EVERY_S: Final = 50e-6
+"""How often `Scenario.until` looks: no delivery between machines takes less than 80 us."""
+
+WITHIN_S: Final = 10.0
+"""How long `Scenario.until` waits: longer than an election takes."""
 
 
 class ProcessKilledError(ZabdError):
@@ -180,6 +186,14 @@ class MemberControl:
         """Whether it leads, as far as it knows."""
         return self._scenario.level.a_leader() is self._member
 
+    @property
+    def peer(self) -> Peer | None:
+        """Its part in the protocol, with its epochs and zxids, to look at; None while it is down.
+
+        What a process does with it is the process's own: nobody else steps it.
+        """
+        return self._member.process.peer if self._member.process is not None else None
+
     def kill(self) -> None:
         """SIGKILL. It stays down until `start`."""
         self._member.crash(power=False)
@@ -206,6 +220,16 @@ class MemberControl:
         """Let its process be busy for so long after each of its turns (0: as usual)."""
         if self._member.process is not None:
             self._member.process.slow_down(int(seconds * US_PER_S))
+
+    def stall_disks(self) -> None:
+        """Let no operation of its disks complete, until `resume_disks`."""
+        for disk in self._member.process.disks if self._member.process is not None else ():
+            disk.stall()
+
+    def resume_disks(self) -> None:
+        """Let them go on."""
+        for disk in self._member.process.disks if self._member.process is not None else ():
+            disk.resume()
 
     def step_clock(self, seconds: float) -> None:
         """Let its wall clock jump; what measures time must not care."""
@@ -259,11 +283,42 @@ class Scenario:
         """The member that leads and serves; waits until there is one."""
         while True:
             for control in self.members.values():
-                process = self.level.members[control.id].process
-                peer = process.peer if process is not None else None
-                if control.leading and peer is not None and peer.serving:
+                if control.leading and control.peer is not None and control.peer.serving:
                     return control
             await asyncio.sleep(self.level.shape.tick_ms / 1000)
+
+    async def until(
+        self,
+        condition: Callable[[], object],
+        *,
+        within: float = WITHIN_S,
+        every: float = LOOK_EVERY_S,
+    ) -> None:
+        """Wait until something holds, looking once every so many virtual seconds.
+
+        By default that is less than any message takes, so what is done next comes between two steps
+        of the protocol: after an fsync, say, and before the acknowledgement of it arrives.
+
+        Raises:
+            TimeoutError: it does not hold `within` so many seconds.
+        """
+        end = self.level.schedule.now_us + within * US_PER_S
+        while not condition():
+            if self.level.schedule.now_us > end:
+                raise TimeoutError(f"what was waited for does not hold within {within:g} s")
+            await asyncio.sleep(every)
+
+    def block(
+        self, source: MemberControl | Process[Any], target: MemberControl | Process[Any]
+    ) -> None:
+        """Hold all that goes from one to the other, one way; the other way stays open."""
+        self.level.network.block(source.host, target.host)
+
+    def unblock(
+        self, source: MemberControl | Process[Any], target: MemberControl | Process[Any]
+    ) -> None:
+        """Let it go on, what was held first."""
+        self.level.network.unblock(source.host, target.host)
 
     def partition(self, *groups: Sequence[MemberControl | Process[Any]]) -> None:
         """Cut the paths between the groups; who is in none of them is untouched."""
@@ -326,24 +381,10 @@ def simulate(
         TimeoutError: the experiment took longer than `deadline` virtual seconds.
     """
     require_kinds(faults)
-    shape = Shape(
-        voters=members,
-        observers=observers,
-        tick_ms=tick_ms,
-        init_limit=10,
-        sync_limit=5,
-        faults_ms=0,
+    shape = replace(
+        plain_shape(members, observers, tick_ms),
         fault_every_ms=int(fault_every * 1000),
         kinds=tuple(faults),
-        submit_every_ms=tick_ms,
-        payload_bytes_max=100,
-        snapshot_every=1_000,
-        segment_bytes=64 << 10,
-        down_ms_max=10 * tick_ms,
-        latency=ORDINARY,
-        datagrams=DatagramFaults(),
-        disk_speed=ORDINARY_SPEED,
-        drift_ppm_max=0,
     )
     level = _Level(seed, shape)
     try:

@@ -10,8 +10,8 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from zabd.cluster_sim.connections import Latency
-from zabd.cluster_sim.disks import DiskSpeed
+from zabd.cluster_sim.connections import ORDINARY, Latency
+from zabd.cluster_sim.disks import ORDINARY_SPEED, DiskSpeed
 from zabd.cluster_sim.fault_kinds import FAULT_KINDS
 from zabd.cluster_sim.network import DatagramFaults
 
@@ -89,6 +89,29 @@ def draw_shape(stream: Callable[[str], Random]) -> Shape:
         log_disk=draw("log disk", (False, False, True)),
         counter_handover=draw("handover", (None, None, None, None, 30)),
         tail_batches=draw("tail", (4_096, 8)),
+    )
+
+
+def plain_shape(voters: int, observers: int = 0, tick_ms: int = 200) -> Shape:
+    """One of which nothing is left to the seed, and in which nothing goes wrong."""
+    return Shape(
+        voters=voters,
+        observers=observers,
+        tick_ms=tick_ms,
+        init_limit=10,
+        sync_limit=5,
+        faults_ms=0,
+        fault_every_ms=tick_ms,
+        kinds=(),
+        submit_every_ms=tick_ms,
+        payload_bytes_max=100,
+        snapshot_every=1_000,
+        segment_bytes=64 << 10,
+        down_ms_max=10 * tick_ms,
+        latency=ORDINARY,
+        datagrams=DatagramFaults(),
+        disk_speed=ORDINARY_SPEED,
+        drift_ppm_max=0,
     )
 
 

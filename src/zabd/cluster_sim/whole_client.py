@@ -13,6 +13,7 @@ from zabd.client.identity import Identity
 from zabd.client.recipes.dedup import Attempt, Dedup, DedupError
 from zabd.client.recipes.lock import Lock, LockError
 from zabd.cluster_sim.invariants import InvariantError
+from zabd.cluster_sim.resource import Resource
 from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.cluster_sim.session_checks import Issued
 from zabd.cluster_sim.virtual_loop import VirtualLoop
@@ -29,24 +30,6 @@ PATHS: Final = tuple(f"/{letter}" for letter in "abcd")
 LEASE_SLACK_TICKS: Final = 2
 LOCK: Final = "/locks/one"
 KEYS: Final = tuple(f"key-{number}" for number in range(6))
-
-
-class Resource:
-    """Something outside of the ensemble that refuses all but the latest holder it has seen."""
-
-    def __init__(self) -> None:
-        self.token = 0
-        self.accepted = 0
-        self.refused = 0
-
-    def write(self, token: int) -> bool:
-        """Whether the write is accepted."""
-        if token < self.token:
-            self.refused += 1
-            return False
-        self.token = token
-        self.accepted += 1
-        return True
 
 
 class Program:

@@ -17,11 +17,12 @@ from zabd.cluster_sim.network import Host
 from zabd.cluster_sim.recipe_checks import RecipeChecks
 from zabd.cluster_sim.replica_checks import ReplicaChecker
 from zabd.cluster_sim.replica_member import sessions_of
+from zabd.cluster_sim.resource import Resource
 from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.cluster_sim.shape import NOTHING_FIXED, Shape
 from zabd.cluster_sim.strategies import STRATEGIES
 from zabd.cluster_sim.watched_peer import Watcher
-from zabd.cluster_sim.whole_client import Program, Resource, programs
+from zabd.cluster_sim.whole_client import Program, programs
 from zabd.cluster_sim.whole_member import WholeProcess, server_config
 from zabd.model.ids import MemberId, SessionId
 from zabd.replica import Replica

@@ -9,6 +9,7 @@ from zabd.cli.commands.sim_bugs import bugs
 from zabd.cli.commands.sim_campaign import campaign
 from zabd.cli.commands.sim_determinism import determinism
 from zabd.cli.commands.sim_files import FILE, keep, replay, shrink
+from zabd.cli.commands.sim_lessons import lesson, lessons
 from zabd.cli.commands.sim_play import play
 from zabd.cli.commands.sim_run import run
 from zabd.cli.commands.sim_search import search
@@ -54,3 +55,5 @@ sim.add_command(bugs)
 sim.add_command(replay)
 sim.add_command(shrink)
 sim.add_command(play)
+sim.add_command(lessons)
+sim.add_command(lesson)
