@@ -5,8 +5,6 @@ leader's history at all: it is sent a snapshot, and what has been written since.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from zabd.client import connect
 from zabd.cluster_sim.core_level import short_tails
@@ -20,10 +18,8 @@ from zabd.cluster_sim.lessons.stage import (
     where,
 )
 from zabd.cluster_sim.scenario import Scenario
-from zabd.storage.config import StorageConfig
 
-BIG = 30_000  # bytes of a write
-SEGMENT_BYTES = 64 << 10  # in place of 32 MiB: three writes fill a file of the log
+BIG = 30_000  # bytes of a write: three fill a file of the log here, 64 KiB in place of 32 MiB
 SHORT_TAIL = 8  # batches in memory, in place of 4,096, so that little has to be written here
 
 
@@ -62,21 +58,9 @@ def _same(one: object, other: object) -> bool:
     return getattr(one, "committed_zxid", 0) == getattr(other, "committed_zxid", 1)
 
 
-@contextmanager
-def _small_segments() -> Iterator[None]:
-    init = StorageConfig.__init__
-    before = init.__defaults__
-    assert before is not None
-    init.__defaults__ = (SEGMENT_BYTES, *before[1:])
-    try:
-        yield
-    finally:
-        init.__defaults__ = before
-
-
 def run(stage: Stage) -> None:
     """One run."""
-    with short_tails(SHORT_TAIL), _small_segments():
+    with short_tails(SHORT_TAIL):
         stage.simulate(lambda scenario: experiment(stage, scenario))
 
 
