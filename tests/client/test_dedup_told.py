@@ -14,6 +14,7 @@ from zabd.client import Client, connect
 from zabd.client.metrics import (
     DEDUP_CLEANUP_PENDING,
     DEDUP_HOLD,
+    DEDUP_RELEASES,
     DEDUP_REQUESTS,
     DEDUP_WAIT,
     EPHEMERAL_NODES,
@@ -91,6 +92,8 @@ def test_calls_are_counted_by_how_they_end() -> None:
             assert figures(one).value(DEDUP_CLEANUP_PENDING) == 0
             assert figures(two).values(DEDUP_REQUESTS) == {("executed",): 1}
             assert figures(two).histogram(DEDUP_HOLD).sum == pytest.approx(9000, abs=20)
+            assert figures(one).value(DEDUP_RELEASES) == 4  # a replay and a mismatch need no lock
+            assert figures(two).value(DEDUP_RELEASES) == 1
 
     run(main)
 

@@ -5,6 +5,7 @@ where promtool is installed it has to come to the same result.
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,13 +14,15 @@ import pytest
 from tests.monitoring.tower import Tower
 
 from zabd.client import Client, connect
-from zabd.client.metrics import MemoryMetrics
+from zabd.client.metrics import DEDUP_RELEASES, MemoryMetrics
 from zabd.client.recipes.dedup import Attempt, Dedup
 from zabd.testing import ZabEnsemble
 
 PATIENCE_S = 60
 MANY = 51
 """One more than the alert allows below one key."""
+NUMBERS = itertools.count()
+"""Keys are new ones each time: what is recorded needs no lock."""
 
 pytestmark = [
     pytest.mark.ensemble,
@@ -52,8 +55,8 @@ async def pass_on(hosts: str, clients: int, rounds: int, metrics: MemoryMetrics)
         connected = [
             await stack.enter_async_context(connect(hosts, metrics=metrics)) for _ in range(clients)
         ]
-        for number in range(rounds):
-            key = f"key-{number}"
+        for _ in range(rounds):
+            key = f"key-{next(NUMBERS)}"
             await asyncio.gather(*[Dedup(zk).run(key, work) for zk in connected])
 
 
@@ -64,11 +67,16 @@ def test_an_ensemble_at_work_is_quiet(zab_ensemble: ZabEnsemble, tmp_path: Path)
         metrics = MemoryMetrics()
         tower = Tower(zab_ensemble, metrics)
         await tower.look()
+        before = tower.total("zk_watch_notifications_total", prefix="/dedup")
         for _ in range(3):
             await pass_on(hosts_of(zab_ensemble), clients=5, rounds=2, metrics=metrics)
             await asyncio.sleep(0.5)
             await tower.look()
         assert tower.firing == {}
+        released = metrics.value(DEDUP_RELEASES)
+        assert released == 30  # so that the alert about events for each of them has judged
+        events = tower.total("zk_watch_notifications_total", prefix="/dedup") - before
+        assert 10 < events <= released
         tower.ask_promtool(tmp_path)
 
     run(claim)
@@ -107,7 +115,7 @@ def test_somebody_who_watches_everything_is_noticed(
             await spectator.add_watch("/dedup", lambda _event: None, recursive=True)
             await pass_on(hosts, clients=3, rounds=1, metrics=metrics)
             await tower.look()
-            await pass_on(hosts, clients=3, rounds=4, metrics=metrics)
+            await pass_on(hosts, clients=3, rounds=8, metrics=metrics)
             await asyncio.sleep(1)
             await tower.watch(until=lambda: "WatchesHerd" in tower.firing)
             assert tower.firing.keys() == {"WatchesHerd"}

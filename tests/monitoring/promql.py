@@ -125,10 +125,17 @@ class Parser:
         return self._tokens.pop(0)[1]
 
     def _or(self) -> Node:
-        node = self._compared()
+        node = self._and()
         while self._peek() == "or":
             self._take()
-            node = Node("or", (node, self._compared()))
+            node = Node("or", (node, self._and()))
+        return node
+
+    def _and(self) -> Node:
+        node = self._compared()
+        while self._peek() == "and":
+            self._take()
+            node = Node("and", (node, self._compared()))
         return node
 
     def _compared(self) -> Node:
@@ -223,6 +230,9 @@ def evaluate(store: Store, node: Node, now_s: float) -> Vector | float:
         case "or", (left, right):
             first = _vector(store, left, now_s)
             return {**_vector(store, right, now_s), **first}
+        case "and", (left, right):
+            others = _vector(store, right, now_s)
+            return {k: v for k, v in _vector(store, left, now_s).items() if k in others}
         case "arithmetic" | "compare", (sign, left, right):
             pair = evaluate(store, left, now_s), evaluate(store, right, now_s)
             return _binary(node.kind, sign, *pair)

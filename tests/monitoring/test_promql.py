@@ -89,6 +89,7 @@ def test_operators_have_their_ranks_and_labels_their_matches() -> None:
     assert values('d{x!="a"}') == [5, 7]
     assert values("sum by (x) (d)") == [3, 5, 7]
     assert values('max(d) < floor(sum(d{x!=""}) / 3) + 6') == [7]
+    assert values('d > 3 and d < 7 or d{y="c"}') == [5, 7]
     [nothing] = values('d{x="a"} / (d{x="a"} - d{x="a"})')
     assert math.isinf(nothing)
     assert names_in(Parser("sum(rate(a[5m])) / max by (x) (b) > 1").parse()) == {"a", "b"}

@@ -73,6 +73,12 @@ class Tower:
         """When it last looked."""
         return self._looks_s[-1]
 
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of what members said of this last."""
+        wanted = {("job", "zabd"), *labels.items()}
+        series = self.store.series.get(name, {})
+        return sum(points[-1][1] for known, points in series.items() if wanted <= known)
+
     async def watch(self, until: Callable[[], bool]) -> None:
         """Look on and on until this holds."""
         async with asyncio.timeout(PATIENCE_S):

@@ -39,6 +39,7 @@ __all__ = [
     "DEDUP_CONTAINER_RETRIES",
     "DEDUP_HOLD",
     "DEDUP_LOST_REPLIES",
+    "DEDUP_RELEASES",
     "DEDUP_REQUESTS",
     "DEDUP_WAIT",
     "ENSEMBLE_SIZE",
@@ -91,6 +92,11 @@ DEDUP_HOLD: Final = Metric(
     "Milliseconds for which a lock znode was the lowest.",
     buckets=PATIENCE_BUCKETS_MS,
 )
+DEDUP_RELEASES: Final = Metric(
+    "dedup_releases_total",
+    MetricKind.COUNTER,
+    "Lock znodes of this client that are gone, by a release or with their session.",
+)
 DEDUP_LOST_REPLIES: Final = Metric(
     "dedup_lost_replies_total",
     MetricKind.COUNTER,
@@ -117,6 +123,7 @@ CLIENT_METRICS: Final = (
     DEDUP_REQUESTS,
     DEDUP_WAIT,
     DEDUP_HOLD,
+    DEDUP_RELEASES,
     DEDUP_LOST_REPLIES,
     DEDUP_CONTAINER_RETRIES,
     DEDUP_CLEANUP_PENDING,

@@ -102,6 +102,7 @@ class DedupLog:
 
     def _ended(self, place: Place) -> int | None:
         self._meter.left(self._parent)
+        self._meter.released()
         if self._acquired_ms is None:
             return None
         held_ms = place.client.now_ms() - self._acquired_ms

@@ -15,6 +15,7 @@ from zabd.client.metrics import (
     DEDUP_CONTAINER_RETRIES,
     DEDUP_HOLD,
     DEDUP_LOST_REPLIES,
+    DEDUP_RELEASES,
     DEDUP_REQUESTS,
     DEDUP_WAIT,
     EPHEMERAL_NODES,
@@ -78,6 +79,10 @@ class DedupMeter:
     def held(self, hold_ms: int) -> None:
         """A lock znode that was the lowest is gone."""
         self._metrics.observe(DEDUP_HOLD, hold_ms)
+
+    def released(self) -> None:
+        """A lock znode is gone."""
+        self._metrics.add(DEDUP_RELEASES)
 
     def lost_reply(self, op: str, resolution: str) -> None:
         """A write without an answer was settled: adopted, resent or gone."""
