@@ -391,7 +391,8 @@ class CoreLevel:
 
     def rot_disk(self, member: CoreMember, rng: Random) -> bool:
         """The same while the member runs; what it reads again it must not believe unseen."""
-        if not self.may_damage(member):
+        # Not while it recovers: what has been read of a file by then is what the restart found.
+        if not self.may_damage(member) or member.process is None or member.process.peer is None:
             return False
         done = member.rot_disks(rng)
         self.trace.record(member.host.name, f"rots: {done or 'nothing'}")

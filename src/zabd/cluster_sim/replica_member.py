@@ -5,10 +5,11 @@ confirmations) are told to the checker by a peer that is watched.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, Final
 
 from zabd.cluster_sim.connections import End
 from zabd.cluster_sim.core_member import CoreMember
@@ -27,6 +28,7 @@ from zabd.replica.connection import ConnectionState
 from zabd.replica.events import Drained, SnapshotTaken
 from zabd.replica.rebuild import TreeBuilder
 from zabd.storage.snapshots import snapshot_zxid
+from zabd.wire import EVENT_XID
 from zabd.zab import effects as fx
 from zabd.zab import events as ev
 from zabd.zab.config import EnsembleConfig, RecoveredState
@@ -125,6 +127,9 @@ class _ClientEnd:
         """Nobody waits for room: who reads too little is dropped."""
 
 
+_FRAME_AND_XID: Final = Struct(">ii")
+
+
 class ReplicaProcess(CoreProcess):
     """One life of a member with clients."""
 
@@ -217,7 +222,7 @@ class ReplicaProcess(CoreProcess):
             self._applied = False
             self._require_state()
         if effects and type(effects[0]) is out.Write:
-            self._require_timely()
+            self._require_timely(effects)
         self._perform(effects)
         return True
 
@@ -285,13 +290,16 @@ class ReplicaProcess(CoreProcess):
             if not intent.request_id and intent.opcode == OpCode.CLOSE_SESSION:
                 sessions.expiring(self, intent.session_id, now_us)
 
-    def _require_timely(self) -> None:
+    def _require_timely(self, effects: Sequence[out.Effect]) -> None:
         assert self.seen is not None, "asked of a replica that has begun"
         now_us = self.level.schedule.now_us
         sessions = self.level.checker.sessions
+        if sessions.is_fresh(self.seen.position, now_us):
+            return  # as nearly always: nobody has to look into what is written
         drifts = "clock drift" in self.level.shape.kinds
         rate = min(self.member.rate, 1 / FASTEST) if drifts else self.member.rate
-        sessions.require_timely(self.seen, self.seen.position, now_us, rate)
+        if any(type(effect) is out.Write and _has_answer(effect.data) for effect in effects):
+            sessions.require_timely(self.seen, self.seen.position, now_us, rate)
 
     def narrate(self, name: str, facts: Mapping[str, object]) -> None:
         """Put what the replica says of itself into the trace; some of it must not be."""
@@ -468,3 +476,14 @@ def sessions_of(host: Host, members: Iterable[CoreMember]) -> list[SessionId]:
         if connection.state is ConnectionState.OPEN
         and connection.address.rpartition(":")[0] == host.address
     ]
+
+
+def _has_answer(frames: bytes) -> bool:
+    """Whether a member's bytes to a client hold more than events, which are news of any age."""
+    at = 0
+    while at < len(frames):
+        length, xid = _FRAME_AND_XID.unpack_from(frames, at)
+        if xid != EVENT_XID:
+            return True
+        at += 4 + length  # the length itself
+    return False

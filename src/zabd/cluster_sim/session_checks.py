@@ -177,6 +177,13 @@ class SessionChecks:
 
     # --- how old an answer is --------------------------------------------------------------------
 
+    def is_fresh(self, position: int, now_us: int) -> bool:
+        """Whether nothing behind `position` was committed longer ago than a slow clock's bound."""
+        if position >= len(self.committed_us):
+            return True
+        age_ms = (now_us - self.committed_us[position]) / US_PER_MS
+        return age_ms <= self._sync_limit * self._tick_ms
+
     def require_timely(self, who: object, position: int, now_us: int, rate: float = 1.0) -> None:
         """A member answers from a state that ends at `position` in the ledger (C8)."""
         if position >= len(self.committed_us):
