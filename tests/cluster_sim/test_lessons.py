@@ -91,6 +91,7 @@ def test_the_picture_shows_what_clients_see_and_hold(tmp_path: Path) -> None:
         assert any("deleted" in label for label in labels["watch"])
         assert any("lost" in label for label in labels["session"])
         assert len(labels["lock"]) == 2
+        assert "first goes on" in labels["note"]
         assert any(f"the resource {word} token" in label for label in labels["fence"])
         spans = {str(span[3]).partition(" ")[0] for span in record["spans"]}  # type: ignore[index]
         assert {"session", "lock", "paused"} <= spans

@@ -13,7 +13,7 @@ from zabd.cluster_sim.plan import clients_of
 from zabd.cluster_sim.record import NOBODY, RUN_LANE, Event, Record, Span
 
 _LIFE: Final = frozenset({"starts", "killed", "power cut"})
-_RUN: Final = {"faults": "fault", "fault": "fault", "checker": "violation"}
+_RUN: Final = {"faults": "fault", "fault": "fault", "checker": "violation", "lesson": "note"}
 
 
 class Recorder:
@@ -104,9 +104,9 @@ class Recorder:
     def line(self, who: str, what: str) -> None:
         """The trace has one line more."""
         if who in _RUN:
-            # A check fails within what was going on.
+            # A check fails, and a lesson speaks, within what was going on.
             last = len(self.record.events) - 1
-            self.add(0, _RUN[who], what, last if who == "checker" else NOBODY)
+            self.add(0, _RUN[who], what, last if who in {"checker", "lesson"} else NOBODY)
             return
         lane = self.lane(who)
         if "/" in who:

@@ -17,7 +17,7 @@ from zabd.client.metrics import OPERATION_LATENCY, WATCH_NOTIFICATIONS
 from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.picture import drawing
 from zabd.cluster_sim.scenario import MemberControl, Scenario, simulate
-from zabd.cluster_sim.schedule import US_PER_S, Schedule
+from zabd.cluster_sim.schedule import US_PER_S
 from zabd.cluster_sim.zab_checks import Incarnation
 from zabd.model.ids import LinkId
 from zabd.model.metrics import MemoryMetrics, Metric, MetricKind
@@ -52,12 +52,13 @@ class Stage:
         self.lines: list[str] = []
         self.pictures: list[Path] = []
         self._html = html
-        self._schedule: Schedule | None = None
+        self._level: CoreLevel | None = None
 
     def say(self, text: str) -> None:
         """Tell the reader something, with the virtual time while an experiment is going on."""
-        if self._schedule is not None:
-            text = f"{self._schedule.now_us / US_PER_S:8.3f} s  {text}"
+        if self._level is not None:
+            self._level.trace.record("lesson", text)
+            text = f"{self._level.schedule.now_us / US_PER_S:8.3f} s  {text}"
         self.lines.append(text)
 
     def simulate(
@@ -70,24 +71,24 @@ class Stage:
         """As `zabd.cluster_sim.simulate`; the second and later pictures have a number."""
 
         async def staged(scenario: Scenario) -> T:
-            self._schedule = scenario.level.schedule
+            self._level = scenario.level
             return await experiment(scenario)
 
         options.setdefault("deadline", DEADLINE_S)
         try:
             return simulate(staged, seed=seed, html=self._next_picture(), **options)
         finally:
-            self._schedule = None
+            self._level = None
 
     @contextmanager
     def level(self, level: CoreLevel) -> Iterator[None]:
         """An experiment without clients, on bare peers: draw it, and tell its time."""
-        self._schedule, file = level.schedule, self._next_picture()
+        self._level, file = level, self._next_picture()
         try:
             with nullcontext() if file is None else drawing(level, file):
                 yield
         finally:
-            self._schedule = None
+            self._level = None
             level.end()
 
     def _next_picture(self) -> Path | None:

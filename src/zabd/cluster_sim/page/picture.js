@@ -14,7 +14,7 @@ const BLUE = ["#0072b2", "#56b4e9"], SKY = ["#2b8cc4", "#8fd0f5"], GREEN = ["#00
 const ORANGE = ["#b87800", "#f0b030"], RED = ["#c04a00", "#ff8a4a"], PURPLE = ["#a84f80", "#e79ac4"];
 const GREY = ["#6b7580", "#8e9aa6"], INK = ["#1b1f24", "#e8ecf1"];
 const KINDS = {
-  violation: ["✖", RED, "broken invariant"], fault: ["bolt", RED, "fault"], life: ["cross", RED, "start, crash"],
+  violation: ["✖", RED, "broken invariant"], note: ["flag", INK, "what the lesson says"], fault: ["bolt", RED, "fault"], life: ["cross", RED, "start, crash"],
   role: ["hexagon", BLUE, "role, phase, epoch"], commit: ["star", GREEN, "commit"],
   deliver: ["hollow star", GREEN, "delivery"], message: ["disc", BLUE, "message"],
   hears: ["small disc", BLUE, "message taken"], vote: ["ring", PURPLE, "vote"],
@@ -24,7 +24,7 @@ const KINDS = {
   session: ["hollow diamond", ORANGE, "session"], lock: ["key", GREEN, "lock"], fence: ["shield", RED, "fencing token"],
 };
 const HIDDEN_AT_FIRST = new Set(["link", "disk", "timer", "says"]);
-const RANK = ["violation", "fault", "life", "role", "commit", "lock", "fence", "watch", "session", "reply", "ask", "message", "fsync", "vote", "deliver"];
+const RANK = ["violation", "note", "fault", "life", "role", "commit", "lock", "fence", "watch", "session", "reply", "ask", "message", "fsync", "vote", "deliver"];
 const EPOCHS = ["#8fc9ee", "#f3c463", "#7fd8b9", "#f0a3cb", "#f4e88a", "#f0986a", "#b9b6f0", "#c9d2da"];
 const SPANS = { down: "crossed", paused: "striped", session: "thin", lock: "thick", cut: "dashed" };
 
@@ -305,6 +305,7 @@ function glyph(pen, shape, px, py, colour, alpha) {
     case "hexagon": poly([-3.5, -6], [3.5, -6], [7, 0], [3.5, 6], [-3.5, 6], [-7, 0]); pen.fill(); break;
     case "star": star(8); pen.fill(); break;
     case "hollow star": star(6); hollow(); break;
+    case "flag": pen.rect(px - 1, py - 8, 2, 16); pen.rect(px - 1, py - 8, 9, 7); pen.fill(); break;
     case "bolt": poly([1, -8], [-5, 2], [-1, 2], [-2, 8], [5, -2], [1, -2]); pen.fill(); break;
     case "cross": pen.lineWidth = 2.6; pen.moveTo(px - 5, py - 5); pen.lineTo(px + 5, py + 5); pen.moveTo(px + 5, py - 5); pen.lineTo(px - 5, py + 5); pen.stroke(); break;
     case "key": pen.arc(px - 3, py, 3.6, 0, 7); pen.rect(px + 0.5, py - 1.2, 7, 2.4); pen.rect(px + 5, py, 2, 4); pen.fill(); break;
@@ -565,6 +566,6 @@ choices($("kinds").querySelector(".choices"), kindsHere.map((k) => [k, look(k)[2
 choices($("lanes").querySelector(".choices"), lanes.map((name, i) => [i, name, laneKinds[i]]), shownLanes);
 $("slider").max = String(Math.max(0, visible.length - 1));
 listen(); paint();
-{ const interesting = violation >= 0 ? violation : visible.find((i) => kind[i] === "commit") ?? visible[0] ?? -1; choose(interesting); if (interesting >= 0) { origin = unitOf(interesting) - ((width - left) * (violation >= 0 ? 0.75 : 0.5)) / scale; clampOrigin(); draw(); } }
+{ const interesting = violation >= 0 ? violation : visible.find((i) => kind[i] === "note") ?? visible.find((i) => kind[i] === "commit") ?? visible[0] ?? -1; choose(interesting); if (interesting >= 0) { origin = unitOf(interesting) - ((width - left) * (violation >= 0 ? 0.75 : 0.5)) / scale; clampOrigin(); draw(); } }
 window.zabdPicture = { choose, visible: () => visible, chosen: () => chosen, paint, fit, zoom, stateAt, pastOf, record };
 })();
