@@ -19,7 +19,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-compare bench-micro bench-check bench-failover clean
+.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-compare bench-micro bench-check bench-failover bench-clients clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 24
@@ -89,6 +89,9 @@ bench-check: $(TOOLS) ## Fail if a part of a request takes more instructions tha
 
 bench-failover: $(RUNTIME) ## Measure how long no write is acknowledged when the leader dies
 	$(BIN)/python bench/kill_leader.py $(ARGS)
+
+bench-clients: $(TOOLS) ## Compare our client with kazoo on the same server, in turns
+	$(BIN)/python bench/clients.py $(ARGS)
 
 clean: ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

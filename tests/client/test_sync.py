@@ -1,6 +1,8 @@
 """Claims about the blocking facade, on a scripted server behind a real port."""
 
+import asyncio
 import inspect
+import signal
 import threading
 import time
 
@@ -159,6 +161,7 @@ ONLY_ASYNC: dict[type, set[str]] = {
     Client: {
         "call",
         "check_lease",
+        "flush_soon",
         "identity",
         "last_zxid",
         "lease_remaining",
@@ -326,3 +329,31 @@ def test_calls_before_start_and_after_close_are_errors() -> None:
             pass
         with pytest.raises(LocalProtocolError):
             zk.get("/a")
+
+
+def test_an_interrupted_call_is_cancelled_on_the_loop() -> None:
+    """Whoever presses Ctrl-C must not leave work behind that nobody waits for."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        cancelled = threading.Event()
+
+        async def work() -> None:
+            try:
+                while True:
+                    # One that comes before the other thread waits is seen with the next.
+                    await asyncio.sleep(0.3)
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        with pytest.raises(KeyboardInterrupt):
+            zk.run(work())
+        assert cancelled.wait(5)
+        with pytest.raises(ZeroDivisionError):
+            zk.run(failing())
+        assert zk.exists("/") is not None
+
+
+async def failing() -> None:
+    """Raise on the loop."""
+    raise ZeroDivisionError

@@ -403,6 +403,11 @@ class Client(Operations):
         task.add_done_callback(self._forget_task)
         return task
 
+    def flush_soon(self) -> None:
+        """Send, behind what runs in this turn of the loop, what was asked for by then."""
+        if self._driver is not None:
+            self._driver.schedule_flush()
+
     def require_own_process(self) -> None:
         """Raise `ForkedClientError` in a child of the process that made this client."""
         require_same_process(self._forks)
