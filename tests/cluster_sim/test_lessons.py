@@ -127,3 +127,16 @@ def test_a_resource_without_fencing_counts_what_it_should_have_refused() -> None
     assert [plain.write(token) for token in (1, 3, 2)] == [True, True, True]
     assert [fenced.write(token) for token in (1, 3, 2)] == [True, True, False]
     assert (plain.late, plain.token, fenced.refused) == (1, 3, 1)
+
+
+def test_a_picture_of_disorder_names_what_came_too_early(tmp_path: Path) -> None:
+    """The labels beside the pieces overtake each other as the pieces do."""
+    output_of("fifo-links", "--html", str(tmp_path / "run.html"))
+    record = told((tmp_path / "run-2.html").read_text("utf-8"))
+    [early] = re.findall(r"hears a proposal of (\S+) after", str(record["failure"]["detail"]))  # type: ignore[call-overload]
+    messages = [
+        str(label)
+        for kind, label in zip(record["kind"], record["label"], strict=True)
+        if kind == "message"
+    ]
+    assert messages[-1] == f"from m3: Propose {early}"

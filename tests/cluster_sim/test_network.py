@@ -206,3 +206,20 @@ def test_a_cancelled_dial_resets_the_side_that_accepted() -> None:
     world.network.heal()
     later(world, 10_000)
     assert accepted == []
+
+
+def test_a_path_in_disorder_changes_the_order_and_nothing_else() -> None:
+    """Each piece arrives once; the other direction, and other paths, keep theirs (N1)."""
+    world = World()
+    server, client = world.process(), world.process()
+    served, dialler = connect(world, server, client)
+    world.network.disorder(client.stack.host, server.stack.host)
+    pieces = [bytes([number]) * 3 for number in range(40)]
+    for piece in pieces:
+        dialler.transport.write(piece)
+        served.transport.write(piece)
+    later(world)
+    assert bytes(dialler.data) == b"".join(pieces)
+    came = [bytes(served.data[at : at + 3]) for at in range(0, len(served.data), 3)]
+    assert came != pieces
+    assert sorted(came) == pieces

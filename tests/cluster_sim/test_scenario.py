@@ -288,3 +288,34 @@ def test_clocks_are_bent_and_processes_are_slow() -> None:
     took, stepped_ms = simulate(experiment)
     assert took > 0.2
     assert 3_600_000 <= stepped_ms < 3_660_000
+
+
+def test_an_experiment_stops_between_two_steps_of_the_protocol() -> None:
+    """One direction is held, disks hang, and both go on; what members have is looked at."""
+
+    async def experiment(scenario: Scenario) -> list[bool]:
+        leader = await scenario.leader()
+        first, second = [m for m in scenario.members.values() if m is not leader]
+        seen = []
+        async with connect(f"{leader.host.name}:2181") as zk:
+            await zk.create("/a")
+            scenario.block(leader, first)
+            await zk.set("/a", b"1")
+            assert leader.peer is not None
+            done = leader.peer.committed_zxid
+            await scenario.until(lambda: second.peer and second.peer.durable_zxid >= done)
+            seen.append(first.peer is not None and first.peer.durable_zxid < done)
+            second.stall_disks()
+            write = asyncio.create_task(zk.set("/a", b"2"))
+            await asyncio.sleep(0.2)
+            seen.append(not write.done())
+            second.resume_disks()
+            await write
+            scenario.unblock(leader, first)
+            await scenario.until(lambda: first.peer and first.peer.durable_zxid > done)
+        with pytest.raises(TimeoutError, match="within 2 s"):
+            await scenario.until(lambda: False, within=2, every=0.5)
+        first.kill()
+        return [*seen, first.peer is None]
+
+    assert simulate(experiment) == [True] * 3

@@ -7,6 +7,7 @@ link made of datagrams would. A follower of zabd refuses a proposal that does no
 its leader; in the simulator a check of the run is faster.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from zabd.cluster_sim.core_level import CoreLevel
@@ -22,27 +23,33 @@ BURST = 5
 def play(stage: Stage, *, ordered: bool) -> InvariantError | None:
     """Propose in bursts for a while; which check failed, if one did."""
     level = CoreLevel(SEED, plain_shape(3))
-    with stage.level(level):
-        for member in level.members.values():
-            member.start()
-        _until(level, lambda: _serving(level))
-        leader = level.a_leader()
-        assert leader is not None
-        if not ordered:
-            level.network.disorder(leader.host, level.members[1].host)
-        try:
-            for burst in range(PATIENCE_MS // 100):
-                process = leader.process
-                assert process is not None
-                for number in range(BURST):
-                    payload = b"%d" % (burst * BURST + number)
-                    process.enter(partial(process.submit, 1, payload))
-                level.schedule.run_until(level.schedule.now_us + 100 * US_PER_MS)
-        except InvariantError as error:
-            stage.say(f"{len(level.checker.ledger)} batches were committed; then {error.detail}")
-            return error
-        stage.say(f"{len(level.checker.ledger)} batches were committed")
-        return None
+    try:
+        with stage.level(level):
+            _propose(stage, level, ordered=ordered)
+    except InvariantError as error:
+        return error
+    return None
+
+
+def _propose(stage: Stage, level: CoreLevel, *, ordered: bool) -> None:
+    for member in level.members.values():
+        member.start()
+    _until(level, lambda: _serving(level))
+    leader = level.a_leader()
+    assert leader is not None
+    assert leader.process is not None
+    if not ordered:
+        level.network.disorder(leader.host, level.members[1].host)
+    try:
+        for burst in range(PATIENCE_MS // 100):
+            for number in range(BURST):
+                payload = b"%d" % (burst * BURST + number)
+                leader.process.enter(partial(leader.process.submit, 1, payload))
+            level.schedule.run_until(level.schedule.now_us + 100 * US_PER_MS)
+    except InvariantError as error:
+        stage.say(f"{len(level.checker.ledger)} batches were committed; then {error.detail}")
+        raise
+    stage.say(f"{len(level.checker.ledger)} batches were committed")
 
 
 def _serving(level: CoreLevel) -> bool:
@@ -50,8 +57,7 @@ def _serving(level: CoreLevel) -> bool:
     return all(peer and peer.serving for peer in peers)
 
 
-def _until(level: CoreLevel, condition: object) -> None:
-    assert callable(condition)
+def _until(level: CoreLevel, condition: Callable[[], bool]) -> None:
     while not condition():
         level.schedule.step()
 
