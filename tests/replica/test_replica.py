@@ -198,6 +198,19 @@ def test_what_a_session_left_behind_does_not_come_through_when_it_is_back(
     assert back.call(Exists("/late")).error == ErrorCode.NO_NODE
 
 
+def test_a_client_that_comes_back_is_heard_before_the_leader_has_answered(
+    ensemble: Ensemble,
+) -> None:
+    """Or its session could expire while a busy leader has not come to its question."""
+    session = ensemble.connect(ensemble.leader).session
+    assert session is not None
+    clients = ensemble.members[ensemble.followers[0]].clients
+    back = ensemble.dial(ensemble.followers[0])
+    request = ConnectRequest(0, 0, 12_000, session.session_id, session.password, False)
+    back.send_raw(back.wire.connect(request))
+    assert dict(clients.take_touches(ensemble.now_ms)) == {session.session_id: 0}
+
+
 def test_a_second_connection_on_the_same_member_replaces_the_first(ensemble: Ensemble) -> None:
     """K1: one member serves a session through one connection."""
     old = ensemble.connect(ensemble.leader)

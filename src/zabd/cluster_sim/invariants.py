@@ -78,7 +78,7 @@ INVARIANTS: Final[dict[str, tuple[str, str]]] = {
     "C5": ("NoDirtyRead", "nothing is shown that is not committed"),
     "C6": ("Sync", "a confirmed leader has everything committed before it was asked"),
     "C7": ("UnknownIsUnknown", "what ended in connection loss took effect once at most"),
-    "C8": ("Timeliness", "no member serves what is older than syncLimit and a stated slack"),
+    "C8": ("Timeliness", "no member serves what is older than a stated bound"),
     "D12": ("AcknowledgedForever", "a write that was acknowledged to a client is there"),
     "W1": ("WatchBeforeData", "the event of a change comes before any reply that reveals it"),
     "W2": ("WatchOrder", "the events of a client come in the order of the changes"),

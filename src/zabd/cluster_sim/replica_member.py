@@ -141,6 +141,7 @@ class ReplicaProcess(CoreProcess):
         self._turn_open = False
         self._applied = False
         self.ticked_us = -1
+        self._expired: set[SessionId] = set()
         self._learnt: dict[LinkId, int] = {}
         super().__init__(member)
         self._performers.update(
@@ -286,9 +287,14 @@ class ReplicaProcess(CoreProcess):
         if leadership is None:
             return
         sessions, now_us = self.level.checker.sessions, self.level.schedule.now_us
-        for intent in leadership._gathered:  # noqa: SLF001 - what it is about to do
-            if not intent.request_id and intent.opcode == OpCode.CLOSE_SESSION:
-                sessions.expiring(self, intent.session_id, now_us)
+        expired = {
+            intent.session_id
+            for intent in leadership._gathered  # noqa: SLF001 - what it is about to do
+            if not intent.request_id and intent.opcode == OpCode.CLOSE_SESSION
+        }
+        for session_id in sorted(expired - self._expired):  # the others have waited since earlier
+            sessions.expiring(self, session_id, now_us)
+        self._expired = expired
 
     def _require_timely(self, effects: Sequence[out.Effect]) -> None:
         assert self.seen is not None, "asked of a replica that has begun"

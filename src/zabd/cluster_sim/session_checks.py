@@ -20,8 +20,9 @@ HEARD_SLACK_TICKS: Final = 1.2
 tick at most, of a clock that may be twice as fast."""
 
 TIMELY_SLACK_TICKS: Final = 4
-"""How much older than syncLimit a read may be: what the leader said last may have been under way
-for three ticks (a slow path), and a member looks at its clock every half tick."""
+"""How much older than syncLimit and a half of it a read may be. The half is what a member waits for
+its own disk (S12), before which it applies nothing; what the leader said last may have been under
+way for three ticks (a slow path); and a member looks at its clock every half tick."""
 
 _DATA: Final = frozenset((txns.CREATE, txns.SET_DATA))
 
@@ -189,10 +190,10 @@ class SessionChecks:
         if position >= len(self.committed_us):
             return
         age_ms = (now_us - self.committed_us[position]) * rate / US_PER_MS
-        bound_ms = (self._sync_limit + TIMELY_SLACK_TICKS) * self._tick_ms
+        bound_ms = (1.5 * self._sync_limit + TIMELY_SLACK_TICKS) * self._tick_ms
         if age_ms > bound_ms:
             self._fail(
-                "C8", f"{who} answers from a state {age_ms:.0f} ms old, {bound_ms} are allowed"
+                "C8", f"{who} answers from a state {age_ms:.0f} ms old, {bound_ms:.0f} are allowed"
             )
 
     def admitted(self, who: object, seen_zxid: int, zxid: int) -> None:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 PATHS: Final = tuple(f"/{letter}" for letter in "abcd")
 LEASE_SLACK_TICKS: Final = 2
 LOCK: Final = "/locks/one"
-KEYS: Final = tuple(f"key-{number}" for number in range(6))
+KEYS: Final = 6
+NEW_KEYS_TICKS: Final = 10  # after so many, requests have other keys: what is recorded is replayed
 
 
 class Program:
@@ -244,7 +245,8 @@ class DedupUser(Program):
 
     async def work(self, client: Client) -> None:
         """One request, which others have too."""
-        key = self.rng.choice(KEYS)
+        age = self.level.schedule.now_ms // (NEW_KEYS_TICKS * self.level.shape.tick_ms)
+        key = f"key-{age * KEYS + self.rng.randrange(KEYS)}"
         ticks = self._bodies.choice((2, 40, 40))
         dedup = Dedup(client, acquire_timeout=ticks * self.level.shape.tick_ms / 1000)
         body = key.encode() if self._bodies.randrange(6) else b"another"

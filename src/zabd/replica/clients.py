@@ -404,6 +404,10 @@ class Clients:
         self.leave(session_id)
         self.by_session[session_id] = connection
         connection.session_id = session_id
+        self.heard(session_id, now_ms)
+
+    def heard(self, session_id: SessionId, now_ms: int) -> None:
+        """The session's client has said something: the leader will be told."""
         self._touched[session_id] = now_ms
 
     def leave(self, session_id: SessionId) -> None:

@@ -77,6 +77,8 @@ class Handshake:
             # The leader will take this member for the session's again: what an older connection
             # here still had to say, from before the session went elsewhere, must not get through.
             self._clients.leave(session_id)
+            # It was heard, and must not expire while the leader is busy with what came before.
+            self._clients.heard(session_id, now_ms)
             connection.session_id = session_id
             self._ask(connection, messages.VALIDATE, timeout_ms, now_ms)
 

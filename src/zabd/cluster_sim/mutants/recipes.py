@@ -3,25 +3,72 @@
 All are hunted at the whole level, with programs that use the recipe in question.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from zabd.client.recipes import place as place_module
 from zabd.client.recipes import sequential
 from zabd.client.recipes.bound import Bound
 from zabd.client.recipes.dedup.contention import Contention
+from zabd.client.recipes.dedup.ledger import Ledger
 from zabd.client.recipes.dedup.ownership import Ownership
 from zabd.client.recipes.dedup.records import Result, Started
 from zabd.client.recipes.dedup.request import Request
 from zabd.client.recipes.place import Place, Queue
 from zabd.client.session import Session
 from zabd.cluster_sim.mutants.mutant import Mutant, Patch
-from zabd.model.ops import CreateMode
+from zabd.model.errors import SessionExpiredError
+from zabd.model.ops import CreateMode, Delete, MultiOp, Op
+from zabd.model.results import MultiPart
 from zabd.model.results import Result as Answer
 from zabd.model.stat import Stat
 
 
 def _token_is_sequence() -> list[Patch]:
     return [(Place, "token", property(lambda self: self.sequence))]
+
+
+def _search_without_sync() -> list[Patch]:
+    find_own, sync = Place.find_own, Bound.sync
+
+    async def lag(self: Bound, path: str) -> None:
+        if not vars(self).get("hasty"):
+            await sync(self, path)
+
+    async def search(self: Place) -> bool:
+        vars(self.bound)["hasty"] = True
+        try:
+            return await find_own(self)
+        finally:
+            vars(self.bound)["hasty"] = False
+
+    return [(Bound, "sync", lag), (Place, "find_own", search)]
+
+
+def _unbound() -> list[Patch]:
+    """Neither the binding of section 4, nor the guard, which would hold as long as no path returns.
+
+    What a session has begun, the client goes on with in the next one.
+    """
+
+    async def once(self: Bound, op: Op, *, watch: Any = None) -> Answer:
+        while True:
+            try:
+                return await self.client.call(op, watch=watch, session_id=None, timeout=None)
+            except SessionExpiredError:
+                await self.client.wait_connected()
+
+    async def multi(self: Bound, ops: Sequence[MultiOp]) -> tuple[MultiPart, ...]:
+        while True:
+            try:
+                return await self.client.multi(self.client.fallbacks.as_known(ops), timeout=None)
+            except SessionExpiredError:
+                await self.client.wait_connected()
+
+    async def unguarded(self: Ledger, ops: list[MultiOp]) -> tuple[MultiPart, ...]:
+        return await multi(self.place.bound, [op for op in ops if op != Delete(self.place.path)])
+
+    return [(Bound, "once", once), (Bound, "multi", multi), (Ledger, "guarded", unguarded)]
 
 
 def _created_again() -> list[Patch]:
@@ -160,6 +207,41 @@ RECIPES: Final = (
         found_by=frozenset({"C9"}),
         patches=_woken_owns,
         shape=_LOCKS,
+    ),
+    Mutant(
+        name="woken-begins",
+        bug="M76",
+        what="as `woken-owns`, for the key of a request",
+        history="two callers work on one request at the same time",
+        reference="classical",
+        level="whole",
+        found_by=frozenset({"P1"}),
+        patches=_woken_owns,
+        shape={**_KEYS, "kinds": ("session expiry",)},
+    ),
+    Mutant(
+        name="search-without-sync",
+        bug="M96",
+        what="after a lost reply a lock's znode is looked for without a sync",
+        history="the member that the client came to had not applied the create: a second znode",
+        reference="CURATOR-264; kazoo's lock",
+        level="whole",
+        found_by=frozenset({"P8"}),
+        patches=_search_without_sync,
+        shape={**_KEYS, "kinds": ("reconnect storm", "slow path")},
+    ),
+    Mutant(
+        name="unbound",
+        bug="M97",
+        what="a holder's requests go on in whatever session its client has, and without the guard",
+        history="a holder's session ends in the middle of its commit; the next holder has begun, "
+        "and the first one records its outcome over the new session",
+        reference="the recipe's section on zombies",
+        level="whole",
+        found_by=frozenset({"P2"}),
+        patches=_unbound,
+        without=frozenset({"P8"}),  # giving the lock back is a guard as well, and is left out too
+        shape={**_KEYS, "kinds": ("session expiry", "cut")},
     ),
     Mutant(
         name="sent-again",

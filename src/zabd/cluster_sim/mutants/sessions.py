@@ -30,7 +30,6 @@ from zabd.replica.replica import Replica
 from zabd.replica.session_tracker import SessionTracker
 from zabd.wire import replies
 from zabd.wire.requests import decode_op, decode_path_watch
-from zabd.zab.following import Following
 from zabd.zab.leading import Leading
 from zabd.znode_tree import prepare as prepare_module
 from zabd.znode_tree import txns
@@ -275,15 +274,10 @@ def _forwarded_again() -> list[Patch]:
 
 
 def _serves_on() -> list[Patch]:
-    patience_ms = Following._patience_ms
-
-    def patient(self: Following) -> int:
-        return patience_ms(self) * (_PATIENCE if self.in_step else 1)
-
     def confident(_self: Leading, *_since_ms: int) -> bool:
         return True
 
-    return [(Following, "_patience_ms", patient), (Leading, "_has_quorum", confident)]
+    return [(Leading, "_has_quorum", confident)]
 
 
 def _create_after_close() -> list[Patch]:
@@ -539,7 +533,7 @@ SESSIONS: Final = (
     Mutant(
         name="serves-on",
         bug="M92",
-        what="a member that hears nothing of the others goes on serving",
+        what="a leader that hears nothing of the others goes on serving",
         history="a leader is cut off, the others elect and commit; it answers reads for hours",
         reference="classical",
         level="core",
