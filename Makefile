@@ -19,7 +19,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-compare bench-micro bench-check bench-failover bench-clients clean
+.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-compare bench-scale bench-many bench-availability bench-micro bench-check bench-failover bench-clients clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 24
@@ -80,6 +80,15 @@ bench: $(RUNTIME) ## Measure three members on this machine: rate, latency, CPU (
 
 bench-compare: $(TOOLS) ## The same beside Debian's ZooKeeper and etcd, where installed, in MINUTES, against the goals
 	$(BIN)/python bench/compare.py --minutes $(MINUTES) --out docs/benchmarks $(ARGS)
+
+bench-scale: $(RUNTIME) ## A million znodes: memory, loading, snapshots under load, joining
+	$(BIN)/python bench/scale.py --out docs/benchmarks $(ARGS)
+
+bench-many: $(RUNTIME) ## Ten thousand clients of one member: sessions, watchers, herds
+	$(BIN)/python bench/many_clients.py --out docs/benchmarks $(ARGS)
+
+bench-availability: $(RUNTIME) ## Leaders killed and frozen, followers killed, restarts, starts
+	$(BIN)/python bench/availability.py --out docs/benchmarks $(ARGS)
 
 bench-micro: $(TOOLS) ## What the parts of a request cost
 	$(BIN)/python bench/micro.py $(ARGS)

@@ -100,6 +100,12 @@ class Connection:
             for _ in some:
                 self._read_frame()
 
+    def expect(self, count: int) -> None:
+        """Read so many replies; raises `LoadError` if one of them is an error."""
+        for _ in range(count):
+            if error := decode_reply_header(self._read_frame())[2]:
+                raise LoadError(f"a reply is the error {error}")
+
     def _read_frame(self) -> bytes:
         return self._read(_LENGTH.unpack(self._read(_LENGTH.size))[0])
 
