@@ -19,7 +19,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-compare bench-scale bench-many bench-availability bench-micro bench-check bench-failover bench-clients clean
+.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-all bench-compare bench-recipes bench-scale bench-many bench-availability bench-micro bench-check bench-failover bench-clients clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 24
@@ -80,6 +80,12 @@ bench: $(RUNTIME) ## Measure three members on this machine: rate, latency, CPU (
 
 bench-compare: $(TOOLS) ## The same beside Debian's ZooKeeper and etcd, where installed, in MINUTES, against the goals
 	$(BIN)/python bench/compare.py --minutes $(MINUTES) --out docs/benchmarks $(ARGS)
+
+bench-all: ## All of docs/benchmarks, one after the other: on a machine that does nothing else
+	$(MAKE) bench bench-compare bench-availability bench-many bench-scale bench-recipes -k ARGS=
+
+bench-recipes: $(TOOLS) ## Locks and deduplication a second, hand-over, a holder's death; kazoo's lock beside ours
+	$(BIN)/python bench/recipes.py --out docs/benchmarks $(ARGS)
 
 bench-scale: $(RUNTIME) ## A million znodes: memory, loading, snapshots under load, joining
 	$(BIN)/python bench/scale.py --out docs/benchmarks $(ARGS)

@@ -25,6 +25,7 @@ from threading import Thread
 from zabd.cli.members import Ensemble, Member
 from zabd.cli.writer import Writer, missing
 
+BACK_WITHIN_S = 180.0  # a million znodes are read from the disk first
 SETTLE_WRITES = 20  # acknowledgements before each kill: the ensemble is busy at that moment
 
 
@@ -91,11 +92,15 @@ def _bring_back(ensemble: Ensemble, leader: Member, number: signal.Signals) -> N
     if number is signal.SIGSTOP:
         leader.resume()
         # It still believes that it leads; it serves again once it follows.
-        ensemble.wait_for(lambda: leader.mode() == "follower", f"member {leader.id} to follow")
+        ensemble.wait_for(
+            lambda: leader.mode() == "follower",
+            f"member {leader.id} to follow",
+            timeout_s=BACK_WITHIN_S,
+        )
         return
     leader.wait()
     leader.start()
-    ensemble.wait_serving([leader])
+    ensemble.wait_serving([leader], timeout_s=BACK_WITHIN_S)
 
 
 def main() -> int:
