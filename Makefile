@@ -30,7 +30,7 @@ demo: $(RUNTIME) ## Three real members, duplicated requests, a killed leader, a 
 	$(BIN)/zabctl demo
 
 test: $(TOOLS) ## Every test but the slow ones
-	$(BIN)/pytest -m "not slow and not compat" $(ARGS)
+	$(BIN)/pytest -n auto -m "not slow and not compat" $(ARGS)
 
 test-slow: $(TOOLS) ## The slow tests: real processes, real timeouts, many kills
 	$(BIN)/pytest -m "slow and not compat" $(ARGS)
