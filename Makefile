@@ -19,7 +19,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-all bench-compare bench-recipes bench-scale bench-many bench-availability bench-micro bench-check bench-failover bench-clients clean
+.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-all bench-compare bench-recipes bench-paper bench-scale bench-many bench-availability bench-micro bench-check bench-failover bench-clients clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 24
@@ -82,10 +82,13 @@ bench-compare: $(TOOLS) ## The same beside Debian's ZooKeeper and etcd, where in
 	$(BIN)/python bench/compare.py --minutes $(MINUTES) --out docs/benchmarks $(ARGS)
 
 bench-all: ## All of docs/benchmarks, one after the other: on a machine that does nothing else
-	$(MAKE) bench bench-compare bench-availability bench-many bench-scale bench-recipes -k ARGS=
+	$(MAKE) bench bench-compare bench-availability bench-many bench-scale bench-recipes bench-paper -k ARGS=
 
 bench-recipes: $(TOOLS) ## Locks and deduplication a second, hand-over, a holder's death; kazoo's lock beside ours
 	$(BIN)/python bench/recipes.py --out docs/benchmarks $(ARGS)
+
+bench-paper: $(RUNTIME) ## The pictures of the ZooKeeper paper: shares of reads, failures over time, bursts
+	$(BIN)/zabctl bench --paper --out docs/benchmarks $(ARGS)
 
 bench-scale: $(RUNTIME) ## A million znodes: memory, loading, snapshots under load, joining
 	$(BIN)/python bench/scale.py --out docs/benchmarks $(ARGS)

@@ -60,6 +60,15 @@ def test_a_load_leaves_nothing_behind(tmp_path: Path) -> None:
         assert ensemble.members[0].status().number("znode_count") == before
 
 
+def test_the_paper_is_measured_on_members_of_its_own() -> None:
+    """Servers that run already are not killed for a picture."""
+    done = subprocess.run(
+        [*BENCH, "127.0.0.1:1", "--paper"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "leave HOSTS out" in done.stderr
+
+
 def test_a_server_that_hangs_up_is_an_error_in_words() -> None:
     """Whatever listens there, the command ends with a sentence."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

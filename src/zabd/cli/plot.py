@@ -12,7 +12,7 @@ from typing import Final
 WIDTH: Final = 860
 LEFT: Final = 150
 RIGHT: Final = 90
-TOP: Final = 64
+TOP: Final = 72
 BAR: Final = 15
 GAP: Final = 14
 PLOT_HEIGHT: Final = 320
@@ -149,11 +149,14 @@ def _page(title: str, unit: str, series: Sequence[str], height: int, body: Itera
 
 
 def _legend(series: Sequence[str]) -> Iterator[str]:
-    x = 10.0
+    x, y = 10.0, 32
     for number, name in enumerate(series):
-        yield f'<rect class="c{number % COLOURS}" x="{x:g}" y="36" width="11" height="11"/>'
-        yield f'<text x="{x + 16:g}" y="46">{escape(name)}</text>'
-        x += 32 + 6.6 * len(name)
+        width = 32 + 6.6 * len(name)
+        if x + width > WIDTH:
+            x, y = 10.0, y + 16
+        yield f'<rect class="c{number % COLOURS}" x="{x:g}" y="{y}" width="11" height="11"/>'
+        yield f'<text x="{x + 16:g}" y="{y + 10}">{escape(name)}</text>'
+        x += width
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

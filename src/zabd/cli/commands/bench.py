@@ -58,6 +58,12 @@ PLOTS = (
 @click.option(
     "--out", type=click.Path(file_okay=False), help="Write JSON, a table and plots to this folder."
 )
+@click.option(
+    "--paper",
+    is_flag=True,
+    help="Instead: shares of reads over 3 to 13 members, failures over time, bursts, beside the "
+    "paper of 2010.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON instead of the table.")
 def bench(
     hosts: str | None,
@@ -72,6 +78,7 @@ def bench(
     settings: Sequence[str],
     out: str | None,
     *,
+    paper: bool,
     as_json: bool,
 ) -> None:
     """Measure the ensemble at HOSTS, or one of its own on this machine.
@@ -88,6 +95,8 @@ def bench(
     from zabd.cli.load import LoadError
 
     rows = []
+    if paper:
+        _paper(hosts, seconds, out, as_json=as_json)
     try:
         with ExitStack() as stack:
             if hosts is None:
@@ -108,6 +117,20 @@ def bench(
     else:
         print_table(HEADER, map(_cells, rows))
     raise SystemExit(ExitStatus.REFUSED if any(row["errors"] for row in rows) else ExitStatus.OK)
+
+
+def _paper(hosts: str | None, seconds: float, out: str | None, *, as_json: bool) -> None:
+    from zabd.cli.load import LoadError
+    from zabd.cli.paper import run
+
+    if hosts is not None:
+        raise click.UsageError("--paper starts members of its own: leave HOSTS out")
+    try:
+        run(seconds, None if out is None else Path(out), as_json=as_json)
+    except (LoadError, OSError) as error:
+        say(str(error))
+        raise SystemExit(ExitStatus.NO_ENSEMBLE) from None
+    raise SystemExit(ExitStatus.OK)
 
 
 def _write(folder: Path, rows: Sequence[dict[str, object]]) -> None:
