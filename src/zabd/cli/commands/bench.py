@@ -64,6 +64,7 @@ PLOTS = (
     help="Instead: shares of reads over 3 to 13 members, failures over time, bursts, beside the "
     "paper of 2010.",
 )
+@click.option("--quick", is_flag=True, help="One run of half a second: does it work at all?")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON instead of the table.")
 def bench(
     hosts: str | None,
@@ -79,6 +80,7 @@ def bench(
     out: str | None,
     *,
     paper: bool,
+    quick: bool,
     as_json: bool,
 ) -> None:
     """Measure the ensemble at HOSTS, or one of its own on this machine.
@@ -95,6 +97,8 @@ def bench(
     from zabd.cli.load import LoadError
 
     rows = []
+    if quick:
+        seconds, warmup, runs = 0.5, 0.1, 1
     if paper:
         _paper(hosts, seconds, out, as_json=as_json)
     try:
