@@ -71,7 +71,7 @@ def test_the_broken_invariant_stands_on_top_and_is_chosen(browser: Browser, tmp_
     shown(browser, FAILING, tmp_path / "run.html")
     assert "D1 DurableBeforeAck is broken" in text(browser, "#verdict")
     assert "asked to propose 2" in text(browser, "#event")
-    assert "not yet durable" in text(browser, "#said")
+    assert "DurableBeforeAck" in text(browser, "#said")
     members = text(browser, "#members")
     assert "leading" in members
     assert "logged 1:2, durable 0:0" in members

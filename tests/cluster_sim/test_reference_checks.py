@@ -176,7 +176,7 @@ SHORT = {"faults_ms": 2_000, "kinds": ("kill", "power cut", "isolate the leader"
 )
 def test_what_a_fast_check_finds_in_a_run_the_textbook_finds_too(name: str) -> None:
     """At the very delivery; and before that one it finds nothing."""
-    for seed in range(1, 20):
+    for seed in range(1, 60):
         with noted() as notes:
             failure = run_seed(seed, "zab", name).failure
         if failure is not None:

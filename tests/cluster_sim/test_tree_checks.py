@@ -226,7 +226,6 @@ def test_a_znode_may_be_named_after_a_sequential_one_where_users_give_the_names(
         txns.check("/b"),
         create("/a", count=4),
         create("/b/c"),
-        create("/e/c"),
         create("/b", count=3),
         create("/b", count=5),
         multi(create("/b", count=4), txns.set_data("/b", b"1", 2)),
