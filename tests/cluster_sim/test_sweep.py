@@ -137,7 +137,7 @@ def test_failures_are_cases_of_their_own_for_build_servers(tmp_path: Path) -> No
     assert few.attrib["skipped"] == "1"
     [told] = few.iter("failure")
     assert told.attrib["type"] == "D1"
-    assert "DurableSelfAck" in told.attrib["message"]
+    assert "DurableBeforeAck" in told.attrib["message"]
     assert seed_command(3, "zab", "ack-before-fsync") in (told.text or "")
     many = ET.parse(tmp_path / "many.xml").getroot()  # noqa: S314 - as above
     assert len(many) == 21
