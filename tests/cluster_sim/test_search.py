@@ -28,12 +28,7 @@ def established(world: World) -> State:
 @pytest.mark.parametrize(
     ("bounds", "states_min"),
     [
-        pytest.param(
-            Bounds(txns=0, crashes=1, epochs=2),
-            1_000,
-            id="one crash, a new epoch",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(Bounds(txns=0, crashes=1, epochs=2), 1_000, id="one crash, a new epoch"),
         pytest.param(Bounds(txns=2, crashes=0, epochs=1), 800, id="two transactions"),
     ],
 )
@@ -210,13 +205,7 @@ PLANTED = [
     pytest.param(ack_before_fsync, Bounds(txns=1, crashes=0), {"D1"}, id="M01"),
     pytest.param(self_ack_before_fsync, Bounds(txns=1, crashes=0), {"D2"}, id="M02"),
     pytest.param(epoch_not_persisted, Bounds(txns=0, crashes=0), {"D3"}, id="M03"),
-    pytest.param(
-        new_leader_acked_before_history,
-        Bounds(txns=1, crashes=1),
-        {"D4"},
-        id="M07",
-        marks=pytest.mark.slow,
-    ),
+    pytest.param(new_leader_acked_before_history, Bounds(txns=1, crashes=1), {"D4"}, id="M07"),
     pytest.param(
         epoch_before_history,
         Bounds(txns=1, crashes=1),

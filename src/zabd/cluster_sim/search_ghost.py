@@ -88,6 +88,10 @@ class Store:
         """Recovery hands out what is here."""
 
 
+_COUNTED: Final = frozenset({"_lives", "leaderships"})
+"""What a checker only counts: nothing is judged by it here, and no two states would be the same."""
+
+
 class Ghost:
     """The checker, and the present life of each member that is up.
 
@@ -150,7 +154,7 @@ class Ghost:
             if name == "leaders"
             else _freeze(value)
             for name, value in vars(self.checker).items()
-            if name != "_lives"
+            if name not in _COUNTED
         ]
         lives = [(member, _freeze_life(self.lives[member])) for member in sorted(self.lives)]
         return (*told, *lives)
