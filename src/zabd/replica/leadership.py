@@ -264,8 +264,7 @@ class Leadership:
     def _prepare_shortly(self, intent: Intent, zxid: int, time_ms: int) -> Txn | None:
         """The txn of a setData or create of its session's owner, if it is as nearly all are.
 
-        Neither an op nor an object for the request is made on the way: 1.2 us a setData where
-        `_prepare` took 2.4 us, 2.0 us a create where it takes 5.5 us. None is for `_prepare`.
+        Neither an op nor an object for the request is made on the way. None is for `_prepare`.
         """
         if self.space_low:
             return None

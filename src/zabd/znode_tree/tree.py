@@ -120,8 +120,8 @@ class ZnodeTree(TreeState):
         the entry where it ends, maybe the first, is for `apply`. `answer` is told of each that
         member `me` asked for, while the tree stands at it; it ends as soon as somebody watches.
 
-        The loop that every member goes through with nearly every txn, so it makes few calls: 0.4 us
-        for a setData and 0.8 us for a create, where `apply` takes 1.2 us and 1.6 us.
+        The loop that every member goes through with nearly every txn, so it makes few calls
+        (docs/internals/performance.md has what that saves).
         """
         if zxid <= self.zxid or self.quotas:
             return at
