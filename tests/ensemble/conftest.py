@@ -1,12 +1,16 @@
 """Ensembles of real processes; a failed test keeps its folder, with each member's log in it."""
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 from tests.ensemble.harness import serving
+from tests.ensemble.zabctl import Script
 
 from zabd.cli.members import Ensemble
+
+_places = count(1)
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +52,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures")
         for line in lines:
             terminalreporter.line(line)
+
+
+@pytest.fixture
+def script(shared: Ensemble) -> Script:
+    """Commands of `zabctl` for the shared ensemble."""
+    return Script(shared.hosts)
+
+
+@pytest.fixture
+def place(script: Script) -> str:
+    """A znode below which the test may do as it likes."""
+    return script.output("create", f"/zabctl-{next(_places)}").strip()

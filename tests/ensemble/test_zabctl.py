@@ -4,7 +4,6 @@ import json
 import signal
 import time
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,6 @@ from zabd.cli.members import Ensemble
 from zabd.cli.output import ExitStatus
 
 pytestmark = pytest.mark.ensemble
-
-_places = count(1)
-
-
-@pytest.fixture
-def script(shared: Ensemble) -> Script:
-    """Commands for the shared ensemble."""
-    return Script(shared.hosts)
-
-
-@pytest.fixture
-def place(script: Script) -> str:
-    """A znode below which the test may do as it likes."""
-    return script.output("create", f"/zabctl-{next(_places)}").strip()
 
 
 def test_a_znode_from_its_creation_to_its_end(script: Script, place: str) -> None:
