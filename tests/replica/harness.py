@@ -88,7 +88,15 @@ class Client:
 class Ensemble:
     """Members 1 to n; `settle` runs everything that can happen without time passing."""
 
-    def __init__(self, voters: int = 3, observers: int = 0, **settings: object) -> None:
+    def __init__(
+        self,
+        voters: int = 3,
+        observers: int = 0,
+        *,
+        replayed: tuple[int, int] = (0, 0),
+        **settings: object,
+    ) -> None:
+        self._replayed = replayed
         self.now_ms = 0
         self.clock = FixedClock()
         self.members: dict[MemberId, Replica] = {}
@@ -127,7 +135,9 @@ class Ensemble:
         def trace(name: str, fields: object) -> None:
             self.traces.append((member, name, dict(fields)))  # type: ignore[call-overload]
 
-        self.members[member] = Replica(config, RecoveredState(), tree, rng, self.clock, trace)
+        self.members[member] = Replica(
+            config, RecoveredState(), tree, rng, self.clock, trace, replayed=self._replayed
+        )
         self.logs[member] = []
 
     @property

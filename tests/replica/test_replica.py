@@ -48,6 +48,7 @@ from zabd.model.watch_events import EventType
 from zabd.model.zxid import Zxid
 from zabd.replica.config import DIGEST_INTERVAL_TXNS
 from zabd.replica.events import SpaceLow
+from zabd.replica.rebuild import TreeBuilder
 from zabd.replica.replica import GATHER_MS_MAX
 from zabd.wire.connection import Event, Reply
 from zabd.zab import effects as zab
@@ -651,6 +652,55 @@ def test_a_snapshot_is_asked_for_after_so_many_txns() -> None:
     assert 1 in ensemble.snapshots
 
 
+@pytest.mark.parametrize(("small_bytes", "sets"), [(100_000, 2), (10_000, 15)])
+def test_a_large_tree_waits_until_its_log_is_worth_a_snapshot(
+    monkeypatch: pytest.MonkeyPatch, small_bytes: int, sets: int
+) -> None:
+    """Half of what it holds beyond a small tree's 10,000 bytes has to be in the log as well."""
+    monkeypatch.setattr("zabd.replica.replica.SMALL_TREE_BYTES", small_bytes)
+    ensemble = Ensemble(1, snapshot_every_txns=2)
+    client = ensemble.connect(1)
+    for number in range(40):
+        client.call(create(f"/n{number}", bytes(1_000)))
+
+    def sets_until_a_snapshot() -> int:
+        ensemble.snapshots.clear()
+        count = 0
+        while not ensemble.snapshots:
+            client.call(SetData("/n1", bytes(900)))
+            count += 1
+        return count
+
+    sets_until_a_snapshot()
+
+    assert sets_until_a_snapshot() == pytest.approx(sets, abs=sets // 10)
+
+
+def test_many_watches_go_over_many_turns_that_follow_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others are served in between, and the member asks for its next turn until all are gone."""
+    monkeypatch.setattr("zabd.znode_tree.watches.SWEPT_MAX", 4)
+    ensemble = Ensemble(1)
+    replica = ensemble.members[1]
+    leaving, other = ensemble.connect(1), ensemble.connect(1)
+    for number in range(10):
+        leaving.call(Exists(f"/{number}", watch=True))
+    ensemble.pass_time(1)
+    assert replica.deadline_ms > ensemble.now_ms
+
+    ensemble.hang_up(leaving)
+    turns = 0
+    while replica.clients.watches.sweeping:
+        assert replica.deadline_ms <= ensemble.now_ms
+        assert other.call(Exists("/0", watch=False)).error == ErrorCode.NO_NODE
+        turns += 1
+
+    assert 1 <= turns <= 3
+    assert not replica.clients.watches.watched
+    assert replica.deadline_ms > ensemble.now_ms
+
+
 def test_talk_of_a_learner_that_makes_no_sense_costs_its_link(ensemble: Ensemble) -> None:
     """A peer that sends rubbish in order is hung up on; the rest goes on."""
     replica = ensemble.members[ensemble.leader]
@@ -702,3 +752,22 @@ def test_slow_disks_hold_the_next_batch_up_for_a_moment_only(ensemble: Ensemble)
     ensemble.now_ms += GATHER_MS_MAX  # and no disk has answered yet
     ensemble.elapse(leader)
     assert len(ensemble.logs[leader]) == before + 2
+
+
+def test_what_a_start_had_to_read_counts_towards_the_next_snapshot() -> None:
+    """A member that is started often would otherwise have more to read each time."""
+    history = Ensemble(1).logs[1]
+    builder = TreeBuilder()
+    for batch in [*history, *history]:  # of which the second half is nothing new
+        builder.record(batch)
+    read = (builder.replayed_txns, builder.replayed_bytes)
+
+    assert read == (sum(b.count for b in history), sum(len(b.record) for b in history))
+    fresh, later = (
+        Ensemble(1, replayed=replayed, snapshot_every_txns=20) for replayed in ((0, 0), (15, 0))
+    )
+    for ensemble in (fresh, later):
+        client = ensemble.connect(1)
+        for number in range(4):
+            client.call(create(f"/n{number}"))
+    assert (list(fresh.snapshots), list(later.snapshots)) == ([], [1])

@@ -13,6 +13,7 @@ from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.ids import LinkId, MemberId
 from zabd.model.zxid import Zxid
 from zabd.replica.rebuild import TreeBuilder, apply_batch
+from zabd.server.pace import Pace
 from zabd.server.peer_link import PeerLink, QuorumChannel
 from zabd.server.streams import (
     Installation,
@@ -98,7 +99,8 @@ class Member:
     async def take_snapshot(self, position: LogPosition) -> None:
         walk = self.builder.tree.begin_snapshot()
         loop = asyncio.get_running_loop()
-        SnapshotTaking(self.storage, loop, position, walk, self.reports.append).start()
+        pace = Pace(loop, lambda: 0)
+        SnapshotTaking(self.storage, loop, position, walk, pace, self.reports.append).start()
         await until(lambda: self.reports)
         self.reports.clear()
 

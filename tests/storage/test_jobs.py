@@ -33,6 +33,7 @@ from zabd.storage.epochs import Epochs, Identity, encode_epochs
 from zabd.storage.log_changes import Note, _write_note
 from zabd.storage.procedures import DiskError, Procedure, read_file, run
 from zabd.storage.record import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
+from zabd.storage.snapshot_files import SYNC_BYTES
 from zabd.storage.snapshots import SnapshotEncoder
 from zabd.zab.log import GENESIS, LogPosition
 
@@ -233,7 +234,7 @@ def test_a_large_snapshot_is_synced_on_the_way(monkeypatch: pytest.MonkeyPatch) 
     writer.finish(lambda _error: None)
     member.run()
 
-    assert sum(isinstance(op, Sync) for op in member.disk.log) == 3
+    assert sum(isinstance(op, Sync) for op in member.disk.log) == 20 * (1 << 20) // SYNC_BYTES + 1
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from zabd.wire import (
     decode_request,
     encode_connect,
     encode_request,
+    jute,
 )
 from zabd.wire.opcodes import REQUESTS
 from zabd.wire.short_writes import split_create, split_set_data
@@ -380,3 +381,24 @@ def test_a_short_way_takes_nothing_that_is_cut(size: int) -> None:
     ):
         frame = encode_request(7, op)[4:]
         assert (split(frame[:size]) is None) is (size < len(frame))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (),
+        ("",),
+        ("/a", "/b/c", "x" * 127),
+        ("/a", "x" * 128),
+        ("/a", "x" * 200, ""),
+        ("/a", "/\u00e4", "/b"),
+        ("\x7f", "\x80"),
+        ("/a", "/\ud83d", "/\U0001f600"),
+    ],
+)
+def test_many_strings_are_each_their_size_and_their_bytes(texts: tuple[str, ...]) -> None:
+    """Whether all are short and ASCII, which goes faster, or one of them is not."""
+    each = [jute.string(text) for text in texts]
+
+    assert jute.strings(texts) == jute.INT.pack(len(texts)) + b"".join(each)
+    assert jute.read_strings(jute.strings(texts), 0)[0] == texts

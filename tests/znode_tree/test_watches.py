@@ -226,3 +226,54 @@ def test_watches_do_not_outgrow_their_limits(
     table.remove_watcher(1)
     table.add(WatchKind.DATA, "/d", 1)
     assert table.path_count == len(table)
+
+
+@pytest.fixture
+def swept(monkeypatch: pytest.MonkeyPatch) -> WatchTable:
+    """A table that removes three watches a turn, and of which ten of a watcher were removed."""
+    monkeypatch.setattr(watches, "SWEPT_MAX", 3)
+    table = WatchTable()
+    for number in range(10):
+        table.add(DATA | RECURSIVE, f"/{number}", "gone")
+        table.add(DATA, f"/{number}", "stays")
+    table.remove_watcher("gone")
+    return table
+
+
+def test_what_is_removed_over_many_turns_shows_in_none_of_them(swept: WatchTable) -> None:
+    """W7: neither to clients nor to operators, from the first turn on."""
+    turns = 0
+    while swept.sweeping:
+        turns += 1
+        told = swept.trigger(change(CHANGED, f"/{turns}"))
+        assert [watcher for watcher, *_ in told] == ["stays"]
+        assert not swept.trigger(change(CREATED, f"/{turns}/child"))
+        assert not swept.has(WatcherType.ANY, "/9", "gone")
+        assert (len(swept), swept.watcher_count) == (10 - turns, 1)
+        assert {watcher for _, watchers in swept.by_path() for watcher in watchers} == {"stays"}
+        assert [watcher for watcher, _ in swept.by_watcher()] == ["stays"]
+        swept.sweep()
+    assert turns == 3
+
+
+def test_after_the_last_turn_nothing_is_left_of_a_removed_watcher(swept: WatchTable) -> None:
+    """W7: neither an entry nor an ancestor that every change would be compared with."""
+    while swept.sweeping:
+        swept.sweep()
+    swept.remove_watcher("stays")
+    while swept.sweeping:
+        swept.sweep()
+
+    assert (len(swept), swept.path_count, dict(swept.watched)) == (0, 0, {})
+    assert not swept._recursive_lengths
+
+
+def test_who_comes_back_while_being_removed_has_what_it_sets_and_no_more(
+    swept: WatchTable,
+) -> None:
+    """The rest of the old is gone at once, as the new could not be told from it."""
+    swept.add(CHILD, "/9", "gone")
+
+    assert not swept.sweeping
+    assert [watcher for watcher, *_ in swept.trigger(change(CHANGED, "/9"))] == ["stays"]
+    assert [watcher for watcher, *_ in swept.trigger(change(CHILDREN, "/9"))] == ["gone"]

@@ -35,7 +35,7 @@ from zabd.model.session import ConnectRequest
 from zabd.model.watch_events import KeeperState, WatchEvent
 from zabd.replica import messages
 from zabd.replica.authentication import may_ask, takes_credentials
-from zabd.replica.connection import Connection, ConnectionState, Pending
+from zabd.replica.connection import NO_REQUESTS, Connection, ConnectionState, Pending
 from zabd.replica.effects import (
     AnswerWord,
     CloseConnection,
@@ -176,13 +176,13 @@ class Clients:
         connection.received += len(items)
         if connection.session_id:
             self._touched[connection.session_id] = self.now_ms
-        request, queue = self.request, connection.queue
+        request = self.request
         answered = stats.answered_at_once
         left = iter(items)
         for item in left:
             if connection.state is _CLOSED:
                 break
-            if queue:
+            if connection.queue:
                 behind = self._queue_run(connection, item, left)
                 if behind is None:
                     break
@@ -308,11 +308,14 @@ class Clients:
         trigger = self.watches.trigger
         for change in changes:
             told = 0
+            event = b""  # the same bytes for all of them
             for watcher, event_type, path in trigger(change):
                 assert isinstance(watcher, Connection), "only connections are registered"
                 if allowed(change.acl, _READ, watcher.identities):
-                    event = WatchEvent(event_type, KeeperState.SYNC_CONNECTED, path)
-                    self.output(watcher, replies.watch_event(event, zxid))
+                    if not event:
+                        said = WatchEvent(event_type, KeeperState.SYNC_CONNECTED, path)
+                        event = replies.watch_event(said, zxid)
+                    self.output(watcher, event)
                     told += 1
             if told:
                 self.stats.note_event(change.path, change.type, told)
@@ -373,6 +376,7 @@ class Clients:
         """One write per connection with output, and what else the host must do."""
         while self._overdone:
             self.cut(self._overdone.pop())
+        self.watches.sweep()
         effects: list[Effect] = []
         if self.effects:
             effects, self.effects = self.effects, effects
@@ -603,6 +607,8 @@ class Clients:
 
     def _enqueue(self, connection: Connection, pending: Pending) -> None:
         queue = connection.queue
+        if queue is NO_REQUESTS:
+            queue = connection.queue = deque()
         queue.append(pending)
         pause = self.throttle.count_in(connection, len(pending.frame), len(queue))
         if pause is not None:

@@ -24,6 +24,9 @@ OUTSTANDING_BYTES_MAX = 8 * 1024 * 1024
 DIGEST_INTERVAL_TXNS = 1024
 """Members compare the digests of their trees once in about this many transactions."""
 
+SMALL_TREE_BYTES = 16 * 1024 * 1024
+"""Paths and data of a tree whose snapshot costs nothing worth mentioning: a tenth of a second."""
+
 
 class Clock(Protocol):
     """The seam for wall time: only a leader asks, to stamp transactions."""
@@ -38,7 +41,8 @@ class ReplicaConfig:
     """Settings of one member; times in milliseconds, sizes in bytes.
 
     `request_bytes_max` bounds a client's request frame (jute.maxbuffer). `snapshot_every_txns`
-    and `snapshot_every_bytes` say when the next snapshot is due, whichever comes first. Every
+    and `snapshot_every_bytes` say when the next snapshot is due, whichever comes first; where a
+    tree holds more than `SMALL_TREE_BYTES`, half of what is above that has to be in the log. Every
     `container_check_ms` the leader looks for containers and znodes whose time is over; a container
     that was never used goes after `container_unused_ms_max` (0: never). `outstanding_max` is for
     one connection, `outstanding_global_max` for all. `large_request_threshold` is -1 where large

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zabd.model.acl import Identity
 
@@ -45,6 +45,11 @@ class Pending:
         self.since_ms = since_ms
         self.reply: bytes | None = None
         self.request_id: RequestId | None = None  # set once the leader was asked
+
+
+NO_REQUESTS: Final[deque[Pending]] = deque(maxlen=0)
+"""The line of every connection that has not had to wait yet: one of its own takes 760 bytes, a
+fifth of what an idle session takes."""
 
 
 class Connection:
@@ -97,7 +102,7 @@ class Connection:
         self.host = address.rpartition(":")[0].strip("[]") or address
         self.identities: tuple[Identity, ...] = (Identity("ip", self.host),)
         self.sasl: ServerExchange | None = None  # where there are users who may prove themselves
-        self.queue: deque[Pending] = deque()
+        self.queue = NO_REQUESTS
         self.queued_bytes = 0
         self.syncs_pending = 0  # asked of the leader and not answered
         self.held = 0  # behind a sync, not asked of the leader yet

@@ -18,22 +18,29 @@ if TYPE_CHECKING:
 
 
 class TreeBuilder:
-    """A tree that grows from a snapshot's chunks and from committed batches; see `tree`."""
+    """A tree that grows from a snapshot's chunks and from committed batches; see `tree`.
+
+    `replayed_txns` and `replayed_bytes` are those of the batches behind the snapshot.
+    """
 
     def __init__(self) -> None:
         self.tree = ZnodeTree()
         self._loader: TreeLoader | None = None
         self._position: LogPosition | None = None
+        self.replayed_txns = 0
+        self.replayed_bytes = 0
 
     def begin_anew(self) -> None:
         """Forget everything: the tree is empty again."""
         self.tree = ZnodeTree()
         self._loader = self._position = None
+        self.replayed_txns = self.replayed_bytes = 0
 
     def begin_snapshot(self, position: LogPosition) -> None:
         """A snapshot taken at `position` follows; what came before it is thrown away."""
         self._loader = TreeLoader()
         self._position = position
+        self.replayed_txns = self.replayed_bytes = 0
 
     def snapshot_chunk(self, chunk: bytes) -> None:
         """The snapshot's next bytes. Raises `DamagedError` if they cannot be part of one."""
@@ -54,6 +61,9 @@ class TreeBuilder:
 
     def record(self, batch: Batch) -> None:
         """Apply a committed batch."""
+        if batch.last > self.tree.zxid:
+            self.replayed_txns += batch.count
+            self.replayed_bytes += len(batch.record)
         apply_batch(self.tree, batch)
 
 

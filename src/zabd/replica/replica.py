@@ -24,7 +24,12 @@ from zabd.model.errors import RemoteProtocolError
 from zabd.model.zxid import Zxid
 from zabd.replica import messages
 from zabd.replica.clients import Clients
-from zabd.replica.config import DIGEST_INTERVAL_TXNS, Clock, ReplicaConfig
+from zabd.replica.config import (
+    DIGEST_INTERVAL_TXNS,
+    SMALL_TREE_BYTES,
+    Clock,
+    ReplicaConfig,
+)
 from zabd.replica.effects import Effect, TakeSnapshot
 from zabd.replica.events import Drained, Event, SnapshotTaken, SpaceLow
 from zabd.replica.leadership import Leadership
@@ -69,7 +74,8 @@ class Replica:
 
     `recovered` and `tree` are what the disk gave back: the tree stands at `recovered.delivered`.
     `rng` is the only source of chance, `clock` the only source of wall time, `trace` is told of
-    every transition.
+    every transition. `replayed` is how many txns and bytes of log there were behind the snapshot:
+    they count towards the next one, or a member that is often started would have to read ever more.
     """
 
     def __init__(
@@ -80,6 +86,8 @@ class Replica:
         rng: random.Random,
         clock: Clock,
         trace: Trace,
+        *,
+        replayed: tuple[int, int] = (0, 0),
     ) -> None:
         self.config = config
         self.me: MemberId = config.ensemble.me
@@ -95,10 +103,10 @@ class Replica:
         self._half_tick_ms = max(1, self._tick_ms // 2)
         self._looking_since_ms: int | None = None
         self._next_tick_ms = 0
+        self._turn_ms = 0  # the last one's time
         self._digests: dict[int, int] = {}
         self._digest_order: deque[int] = deque()
-        self._txns_since_snapshot = 0
-        self._bytes_since_snapshot = 0
+        self._txns_since_snapshot, self._bytes_since_snapshot = replayed
         self._taking_snapshot = False
         self._space_low = False
         self.digest_mismatch: tuple[int, int, int] | None = None
@@ -113,8 +121,8 @@ class Replica:
         if self.leadership is not None and self.leadership.gathered:
             since_ms = self.peer.undecided_since_ms
             if since_ms is not None:
-                return min(due_ms, since_ms + GATHER_MS_MAX)
-        return due_ms
+                due_ms = min(due_ms, since_ms + GATHER_MS_MAX)
+        return min(due_ms, self._turn_ms) if self.clients.watches.sweeping else due_ms
 
     @property
     def serving(self) -> bool:
@@ -181,6 +189,7 @@ class Replica:
     def flush(self, now_ms: int) -> list[Effect]:
         """End a turn: propose or forward what was gathered, and write to the clients."""
         clients, leadership = self.clients, self.leadership
+        self._turn_ms = now_ms
         if leadership is not None:
             self._lead(leadership, clients.take_intents(), now_ms)
         while clients.intents:  # an answer given here may let requests through that waited for it
@@ -344,10 +353,15 @@ class Replica:
 
     def _snapshot_due(self) -> bool:
         config = self.config
-        return (
-            self._txns_since_snapshot >= config.snapshot_every_txns
-            or self._bytes_since_snapshot >= config.snapshot_every_bytes
-        )
+        logged_bytes = self._bytes_since_snapshot
+        if (
+            self._txns_since_snapshot < config.snapshot_every_txns
+            and logged_bytes < config.snapshot_every_bytes
+        ):
+            return False
+        # Half of what the tree holds is read again in half the time that the tree takes; writing a
+        # snapshot any sooner is dearer than that log is.
+        return logged_bytes * 2 >= self.tree.data_bytes - SMALL_TREE_BYTES
 
     def _compare_digest(self, zxid: int, digest: int) -> None:
         mine = self._digests.get(zxid)

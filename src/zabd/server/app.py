@@ -287,7 +287,15 @@ class Server:
             recovered.tail,
             damaged=recovered.damaged is not None,
         )
-        return Replica(replica_config, state, builder.tree, self._rng, self._clock, self._trace)
+        return Replica(
+            replica_config,
+            state,
+            builder.tree,
+            self._rng,
+            self._clock,
+            self._trace,
+            replayed=(builder.replayed_txns, builder.replayed_bytes),
+        )
 
     # The end.
 

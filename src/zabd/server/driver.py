@@ -31,6 +31,7 @@ from zabd.server.config import ServerConfig
 from zabd.server.election_link import ElectionChannel
 from zabd.server.logging import Trace
 from zabd.server.loop import Handle, Loop
+from zabd.server.pace import Pace
 from zabd.server.peer_link import PeerLink, QuorumChannel
 from zabd.server.streams import (
     Installation,
@@ -118,6 +119,7 @@ class Driver:
         self._streams: dict[LinkId, Stream] = {}
         self._installations: dict[LinkId, Installation] = {}
         self._space_low = False
+        self._pace = Pace(loop, self._heard)
         self._replica: Replica | None = None
         self._performers = self._table()
         storage.on_failure = self._storage_failed
@@ -149,6 +151,7 @@ class Driver:
         self._over = True
         if self._timer is not None:
             self._timer.cancel()
+        self._pace.stop()
         self.quorum.close()
         self.election.close()
         self.clients.close()
@@ -361,8 +364,13 @@ class Driver:
     def _take_snapshot(self, effect: replica_effects.TakeSnapshot) -> None:
         self._trace("snapshot_begun", {"at": effect.position.zxid})
         SnapshotTaking(
-            self._storage, self._loop, effect.position, effect.walk, self.happened
+            self._storage, self._loop, effect.position, effect.walk, self._pace, self.happened
         ).start()
+
+    def _heard(self) -> int:
+        """Another number than before if clients of this or of another member want something."""
+        replica = self.replica
+        return replica.clients.stats.received + replica.tree.zxid
 
     def _notify(self, effect: effects.Notify) -> None:
         self.election.notify(effect.member, effect.notification)

@@ -160,7 +160,7 @@ def _switch(name: str, field: str, text: str) -> Key:
 KEYS: tuple[Key, ...] = (
     _count("clientPort", "client_port", 1, "the port for clients", PORT_MAX),
     Key("clientPortAddress", "client_host", _host, "a host or address", "where clients connect"),
-    _count("clientPortListenBacklog", "backlog", -1, "accept queue; -1 is the default of 128"),
+    _count("clientPortListenBacklog", "backlog", -1, "accept queue; -1 is the default of 1024"),
     Key("dataDir", "data_dir", _text, "a directory", "snapshots, epochs and identity"),
     Key("dataLogDir", "log_dir", _text, "a directory", "the log, on a device of its own"),
     _count("tickTime", "tick_ms", 1, "the unit of time, in ms", 3_600_000),

@@ -18,6 +18,7 @@ from zabd.model.zxid import Zxid
 from zabd.replica.events import SnapshotTaken
 from zabd.replica.rebuild import TreeBuilder
 from zabd.server.loop import Loop
+from zabd.server.pace import Pace
 from zabd.server.peer_link import PeerLink
 from zabd.storage import SnapshotReader, SnapshotWriter, Storage
 from zabd.zab.codec import encode
@@ -45,7 +46,8 @@ SLICE_NODES: Final = 64
 
 SLICE_BYTES: Final = 256 * 2**10
 SLICE_S: Final = 0.002
-"""Of each turn that writes a piece of a snapshot; a client waits no longer for it."""
+"""Of each turn that writes a piece of a snapshot; a client waits no longer for it. How often there
+is one says `pace`."""
 
 Report = Callable[[Event | SnapshotTaken], None]
 
@@ -248,7 +250,7 @@ class Installation:
 
 
 class SnapshotTaking:
-    """The tree to the disk, a slice a turn, while writes go on."""
+    """The tree to the disk, a slice a turn, while writes go on, and read back from there."""
 
     def __init__(
         self,
@@ -256,9 +258,11 @@ class SnapshotTaking:
         loop: Loop,
         position: LogPosition,
         walk: SnapshotWalk,
+        pace: Pace,
         report: Report,
     ) -> None:
-        self._writer = storage.snapshot_writer(position)
+        self._writer = storage.snapshot_writer(position, pace)
+        self._pace = pace
         self._loop = loop
         self._walk = walk
         self._report = report
@@ -268,6 +272,9 @@ class SnapshotTaking:
         self._next()
 
     def _next(self) -> None:
+        self._pace(self._write_slice)
+
+    def _write_slice(self) -> None:
         if self._writer.error is not None:
             self._walk.abandon()
             self._writer.finish(self._finished)

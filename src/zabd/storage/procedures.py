@@ -7,6 +7,7 @@ go on without the bytes may say so, and every other one ends there.
 
 import errno
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from zabd.model import DamagedError, StorageError, Zxid
@@ -25,6 +26,8 @@ from zabd.storage.disk import (
 T = TypeVar("T")
 Step: TypeAlias = tuple[Disk, Sequence[DiskOp]]
 Procedure: TypeAlias = Generator[Step, list[DiskResult], T]
+Pace: TypeAlias = Callable[[Callable[[], None]], None]
+"""Runs a piece of work, once, now or later."""
 
 _ADVICE: Final = {
     errno.ENOSPC: "make room on its file system and start the member again",
@@ -62,15 +65,25 @@ class DamagedFileError(DamagedError):
         )
 
 
+def at_once(piece: Callable[[], None]) -> None:
+    """The pace of those for whom nobody has to make room."""
+    piece()
+
+
 def run(
     procedure: Procedure[T],
     done: Callable[[T | StorageError], None],
     lane: Lane = Lane.LOG,
+    pace: Pace = at_once,
 ) -> None:
     """Carry the procedure through on `lane`; `done` gets its value, or the error that ended it.
 
     The first step runs at once; a procedure that yields nothing calls `done` before this returns.
+    When the others may run is for `pace` to say.
     """
+
+    def came(outcome: DiskOutcome) -> None:
+        pace(partial(advance, outcome))
 
     def advance(outcome: DiskOutcome) -> None:
         try:
@@ -83,7 +96,7 @@ def run(
         except StorageError as error:
             done(error)
         else:
-            disk.submit(ops, advance, lane)
+            disk.submit(ops, came, lane)
 
     try:
         disk, ops = next(procedure)
@@ -92,7 +105,7 @@ def run(
     except StorageError as error:
         done(error)
     else:
-        disk.submit(ops, advance, lane)
+        disk.submit(ops, came, lane)
 
 
 def list_names(disk: Disk) -> Procedure[list[str]]:

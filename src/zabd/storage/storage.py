@@ -30,7 +30,7 @@ from zabd.storage.epochs import (
     encode_identity,
 )
 from zabd.storage.log_changes import Changed, Home, restart, truncate
-from zabd.storage.procedures import Procedure, list_names, run
+from zabd.storage.procedures import Pace, Procedure, at_once, list_names, run
 from zabd.storage.record import CLUSTER_ID_BYTES_MAX
 from zabd.storage.recovery import Recovered, RecoverySink, Restored, recover, write_mark
 from zabd.storage.retention import delete, doomed_segments, doomed_snapshots
@@ -328,18 +328,18 @@ class Storage:
 
     # --- snapshots ------------------------------------------------------------------------------
 
-    def snapshot_writer(self, position: LogPosition) -> SnapshotWriter:
+    def snapshot_writer(self, position: LogPosition, pace: Pace = at_once) -> SnapshotWriter:
         """A writer for the tree as it stands at `position`; LocalProtocolError if one is at work.
 
         The newest snapshots and the log that they need stay; older ones go once this one is
-        verified.
+        verified, at the pace that is given.
         """
         self._require_open()
         if self._writing:
             raise LocalProtocolError("another snapshot is being written")
         self._writing = True
         temporary = snapshot_file(position.zxid) + small_file.TEMPORARY
-        return self._writer(temporary, position, self._publish, self._written)
+        return self._writer(temporary, position, self._publish, self._written, pace)
 
     def snapshot_installer(self, position: LogPosition) -> SnapshotWriter:
         """A writer for the snapshot that a leader sends: once finished, the log begins behind it.
@@ -373,13 +373,14 @@ class Storage:
         position: LogPosition,
         publish: Callable[[SnapshotInfo, Finished], None],
         ended: Callable[[StorageError | None], None],
+        pace: Pace = at_once,
     ) -> SnapshotWriter:
         # As large as the last one and half as much again, and a segment for the log.
         size_bytes = self._verified[-1].content_bytes * 3 // 2 if self._verified else 0
         room_bytes = size_bytes + self._config.segment_bytes
         cluster_id = self._home.owner.cluster_id
         return SnapshotWriter(
-            self._data, temporary, position, cluster_id, room_bytes, publish, ended
+            self._data, temporary, position, cluster_id, room_bytes, publish, ended, pace
         )
 
     def _written(self, error: StorageError | None) -> None:

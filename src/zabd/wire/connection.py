@@ -78,7 +78,7 @@ class ServerConnection:
     def __init__(self, limit: int = REQUEST_BYTES_MAX) -> None:
         self._limit = limit
         self._frames = FrameReader(limit)
-        self._opening = bytearray()  # what came before it was clear what it is
+        self._opening: bytearray | bytes = b""  # what came before it was clear what it is
         self._word_done = False
         self.connected = False
         """Whether the ConnectRequest has come."""
@@ -102,6 +102,8 @@ class ServerConnection:
             return self._frames.feed(chunk)  # type: ignore[return-value]  # bytes are items
         if self._word_done:
             return []
+        if not self._opening:
+            self._opening = bytearray()
         self._opening += chunk
         if len(self._opening) < LENGTH_SIZE:
             return []
@@ -114,7 +116,7 @@ class ServerConnection:
         if len(argument) < size:
             return []
         self._word_done = True
-        self._opening = bytearray()
+        self._opening = b""
         return [FourLetterWord(word.decode(), argument)]
 
     def _handshake(self, length: bytes) -> list[ServerItem]:
@@ -123,7 +125,7 @@ class ServerConnection:
             raise RemoteProtocolError(f"{length!r} is neither a word nor the length of a frame")
         if len(self._opening) < LENGTH_SIZE + size:
             return []
-        start, self._opening = bytes(self._opening), bytearray()
+        start, self._opening = bytes(self._opening), b""
         request = decode_connect(start[LENGTH_SIZE : LENGTH_SIZE + size])
         self.connected = True
         try:

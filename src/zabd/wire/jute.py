@@ -12,7 +12,7 @@ Client protocol, section 1.
 """
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from zabd.model.errors import MarshallingError
@@ -31,6 +31,9 @@ LONG_SIZE: Final = LONG.size
 _read_int: Final = INT.unpack_from
 _read_long: Final = LONG.unpack_from
 _pack_int: Final = INT.pack
+
+_SIZES: Final = tuple(INT.pack(size).decode() for size in range(128))
+"""The sizes that are ASCII themselves, hence the same as text and as bytes."""
 
 
 def text_of(raw: bytes) -> str:
@@ -165,8 +168,22 @@ def string(text: str | None) -> bytes:
 def strings(texts: Iterable[str]) -> bytes:
     """A vector of strings; written flat, for lists of children are long."""
     texts = tuple(texts)
+    return _pack_int(len(texts)) + (_short_ascii(texts) or _any_text(texts))
+
+
+def _short_ascii(texts: Sequence[str]) -> bytes:
+    """All of them as one text, half of the time that `_any_text` takes; empty if that cannot be."""
+    sizes = _SIZES
+    try:
+        text = "".join([part for text in texts for part in (sizes[len(text)], text)])
+    except IndexError:
+        return b""
+    return text.encode() if text.isascii() else b""
+
+
+def _any_text(texts: Sequence[str]) -> bytes:
     try:
         raws = [text.encode() for text in texts]
     except UnicodeEncodeError:
         raws = [bytes_of(text) for text in texts]
-    return _pack_int(len(raws)) + b"".join([_pack_int(len(raw)) + raw for raw in raws])
+    return b"".join([_pack_int(len(raw)) + raw for raw in raws])

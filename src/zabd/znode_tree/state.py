@@ -225,7 +225,7 @@ class TreeState:
         if self._walk is not None:
             raise LocalProtocolError("a snapshot is being taken already; finish or abandon it")
         self._walk = SnapshotWalk(
-            nodes=self.nodes.copy(),
+            nodes=self.nodes,
             sessions=tuple(self.sessions.items()),
             zxid=self.zxid,
             time_ms=self.time_ms,

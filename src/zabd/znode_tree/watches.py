@@ -6,7 +6,8 @@ that a watcher wants of one path, so one change gives it one event whatever it r
 Invariants
     W3  A standard watch gives at most one event and is gone with it; registering again while it is
         set changes nothing. Persistent ones stay, also when their znode is deleted.
-    W7  After `remove_watcher` nothing of the watcher is left.
+    W7  After `remove_watcher` nothing of the watcher shows; a turn takes away at most
+        `SWEPT_MAX` of its entries, and as many turns follow as that takes.
     W9  Nobody's watches, nor all together, outgrow the limits below.
 
 Client protocol, section 13.
@@ -71,6 +72,10 @@ CHARS_MAX: Final = 1 << 28
 """The same of all watchers together."""
 
 
+SWEPT_MAX: Final = 10_000
+"""Watches of connections that are gone, taken away in one turn: 2 ms."""
+
+
 class WatchTable:
     """All watches of one member's connections.
 
@@ -84,7 +89,9 @@ class WatchTable:
         "_chars",
         "_chars_of",
         "_count",
+        "_leaving",
         "_recursive_lengths",
+        "_sweeps",
     )
 
     def __init__(self) -> None:
@@ -96,6 +103,9 @@ class WatchTable:
         # How many recursive watches there are on paths of each length: a deep path is then compared
         # with few of its ancestors, mostly with none.
         self._recursive_lengths: dict[int, int] = {}
+        # Of watchers that are gone: what `_by_path` still has of them, and nobody may see.
+        self._leaving: dict[Watcher, dict[str, None]] = {}
+        self._sweeps = SWEPT_MAX  # left for this turn
 
     def __len__(self) -> int:
         """How many pairs of watcher and path there are."""
@@ -108,7 +118,7 @@ class WatchTable:
 
     @property
     def path_count(self) -> int:
-        """How many paths are watched."""
+        """How many paths are watched, with those of watchers that are still being removed."""
         return len(self._by_path)
 
     @property
@@ -121,6 +131,8 @@ class WatchTable:
 
         RemoteProtocolError for one watch more than a watcher may have, or all of them together.
         """
+        if self._leaving and watcher in self._leaving:
+            self._forget(watcher, self._leaving.pop(watcher))  # what it had may not come back
         watchers = self._by_path.get(path, {})
         kinds = watchers.get(watcher, 0)
         if not kinds:
@@ -145,6 +157,8 @@ class WatchTable:
 
     def has(self, watcher_type: int, path: str, watcher: Watcher) -> bool:
         """Whether `watcher` has a watch of that WatcherType on exactly this path."""
+        if watcher not in self._by_watcher:
+            return False
         kinds = self._by_path.get(path, {}).get(watcher, 0)
         return bool(kinds & _OF_TYPE[WatcherType(watcher_type)])
 
@@ -156,9 +170,48 @@ class WatchTable:
         return True
 
     def remove_watcher(self, watcher: Watcher) -> None:
-        """Remove everything of a connection that is gone."""
-        for path in list(self._by_watcher.get(watcher, ())):
-            self._reduce(path, watcher, -1)
+        """Remove everything of a connection that is gone.
+
+        A thousand connections with a thousand watches each, which end together, would stop the
+        member for half a second: what is too much for this turn is left to `sweep`.
+        """
+        paths = self._by_watcher.pop(watcher, None)
+        if paths is not None:
+            self._count -= len(paths)
+            self._chars -= self._chars_of.pop(watcher)
+            self._leaving[watcher] = paths
+            self._sweep()
+
+    @property
+    def sweeping(self) -> bool:
+        """Whether something of removed watchers is left, for the next turn's `sweep`."""
+        return bool(self._leaving)
+
+    def sweep(self) -> None:
+        """A turn has ended: go on with what the next one may remove."""
+        self._sweeps = SWEPT_MAX
+        if self._leaving:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        while self._leaving and self._sweeps > 0:
+            watcher, paths = self._leaving.popitem()
+            self._sweeps -= self._forget(watcher, paths, self._sweeps)
+            if paths:
+                self._leaving[watcher] = paths
+
+    def _forget(self, watcher: Watcher, paths: dict[str, None], at_most: int = -1) -> int:
+        """Take at most so many of these entries out, all of them without a limit; how many."""
+        by_path = self._by_path
+        count = len(paths) if at_most < 0 else min(at_most, len(paths))
+        for _ in range(count):
+            path, _ = paths.popitem()
+            watchers = by_path[path]
+            if watchers.pop(watcher) & _RECURSIVE:
+                self._count_recursive(path, -1)
+            if not watchers:
+                del by_path[path]
+        return count
 
     def trigger(self, change: Change) -> list[tuple[Watcher, EventType, str]]:
         """Who has to be told of `change`, each once; standard watches that fire are removed.
@@ -177,8 +230,10 @@ class WatchTable:
 
     def by_path(self) -> Iterator[tuple[str, list[Watcher]]]:
         """Every path with its watchers, as four-letter words show them: child watches left out."""
+        known = self._by_watcher
         for path, watchers in self._by_path.items():
-            if shown := [watcher for watcher, kinds in watchers.items() if kinds & _IN_DATA_TABLE]:
+            shown = [w for w, kinds in watchers.items() if kinds & _IN_DATA_TABLE and w in known]
+            if shown:
                 yield path, shown
 
     def by_watcher(self) -> Iterator[tuple[Watcher, list[str]]]:
@@ -189,8 +244,9 @@ class WatchTable:
 
     def _fire(self, path: str, listening: int, told: dict[Watcher, None]) -> None:
         used_up = listening & _STANDARD
+        leaving = self._leaving
         for watcher, kinds in list(self._by_path[path].items()):
-            if kinds & listening:
+            if kinds & listening and not (leaving and watcher in leaving):
                 told[watcher] = None
                 if kinds & used_up:
                     self._reduce(path, watcher, used_up)

@@ -1,5 +1,6 @@
 """Mistakes about snapshots, replay and what may be purged: M34, M37, M58, M66 and M71."""
 
+from collections import deque
 from typing import Any, Final
 
 import msgpack
@@ -7,6 +8,7 @@ import msgpack
 from zabd.cluster_sim.mutants.data import no_short_way
 from zabd.cluster_sim.mutants.mutant import Mutant, Patch
 from zabd.model.errors import DamagedError
+from zabd.model.paths import ROOT
 from zabd.storage import recovery, small_file
 from zabd.storage.disk import Rename, SyncDir
 from zabd.storage.log_changes import Home
@@ -56,10 +58,11 @@ class _LateWalk(SnapshotWalk):
     def next_slice(self, nodes_max: int) -> bytes | None:
         """As a walk's."""
         if self._header is None and self._tree is not None:
-            nodes, self._tree = self._tree.nodes.copy(), None
-            self._waiting, self._order = nodes, iter(list(nodes))
-            self._early.clear()
-            self._end = pack([len(nodes), msgpack.unpackb(self._end)[1]])
+            tree, self._tree = self._tree, None
+            self._horizon = tree.zxid
+            self._early = deque((self._record(ROOT, tree.nodes[ROOT]),))
+            self._early_paths = {ROOT}
+            self._end = pack([len(tree.nodes), msgpack.unpackb(self._end)[1]])
         return super().next_slice(nodes_max)
 
 
@@ -77,8 +80,9 @@ def _acls_apart_from_nodes() -> list[Patch]:
 
     def take(self: SnapshotWalk, nodes_max: int) -> list[list[Any]]:
         records: list[list[Any]] = []
-        while len(records) < nodes_max and (found := self._next_in_order()) is not None:
-            records.append(found)
+        while len(records) < nodes_max and (self._left or self._parents):
+            if (found := self._step()) is not None:
+                records.append(found)
         while len(records) < nodes_max and self._early:
             records.append(self._early.popleft())
         return records
