@@ -155,7 +155,7 @@ class Probe:
         assert self._process.stdout is not None, "a pipe was asked for"
         if self._process.stdout.readline().strip() != "ready":
             raise RuntimeError(f"the probe of {host[0]}:{host[1]} did not begin")
-        self.longest_ms = self.p50_ms = self.p99_ms = 0.0
+        self.longest_ms = self.p50_ms = self.p99_ms = self.p999_ms = 0.0
         self.count = 0
 
     def __enter__(self) -> Self:
@@ -165,9 +165,12 @@ class Probe:
         out, _err = self._process.communicate(timeout=PROBE_END_S)
         seen = json.loads(out)
         self.count, self.longest_ms = seen["count"], seen["longest_ms"]
-        self.p50_ms, self.p99_ms = seen["p50_ms"], seen["p99_ms"]
+        self.p50_ms, self.p99_ms, self.p999_ms = seen["p50_ms"], seen["p99_ms"], seen["p999_ms"]
 
     def figures(self, what: str, detail: str = "") -> Iterator[Figure]:
         """The longest silence."""
-        more = f"of {self.count:,} requests; median {self.p50_ms:.2f} ms, p99 {self.p99_ms:.1f} ms"
+        more = (
+            f"of {self.count:,} requests; median {self.p50_ms:.2f} ms, p99 {self.p99_ms:.1f} ms, "
+            f"p99.9 {self.p999_ms:.1f} ms"
+        )
         yield Figure(what, self.longest_ms, "ms", f"{more}; {detail}" if detail else more)

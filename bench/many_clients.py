@@ -16,7 +16,7 @@ from typing import Final
 from crowd import NOTIFICATION_XID, REQUEST_XID, Crowd
 from kit import Figure, Probe, hosts, members, options, run_steps
 
-from zabd.cli.load import Connection, cpu_seconds, resident_mib
+from zabd.cli.load import Connection, Load, cpu_seconds, resident_mib
 from zabd.cli.members import Ensemble
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import ErrorCode
@@ -24,6 +24,8 @@ from zabd.model.ops import Create, CreateMode, Delete, Exists, GetData, SetData
 
 PATH: Final = "/watched"
 IDLE_S: Final = 10.0
+SETTLE_S: Final = 2.0
+LOAD_S: Final = 3.0
 EXPIRY_TIMEOUT_MS: Final = 10_000
 ROUNDS: Final = 5
 BYTES_PER_MIB: Final = 2**20
@@ -136,6 +138,9 @@ def million_watches(given: argparse.Namespace) -> Iterator[Figure]:
         for number in range(count):
             setter.call(Create(f"/z{number}", b"", OPEN_ACL_UNSAFE, CreateMode.PERSISTENT))
         ops = [GetData(f"/z{number}", watch=True) for number in range(count)]
+        load = Load([host], "set", connections=8, window=16, size_bytes=100, root="/unwatched")
+        cost_us = _cpu_of_a_set(load, pid)
+        yield Figure("CPU of a set 8x16 while nobody watches", cost_us, "us", "on one member")
         with Crowd(host, count) as crowd:
             before_mib, cpu_s = resident_mib(pid), cpu_seconds([pid])
             for number in range(count):
@@ -144,6 +149,9 @@ def million_watches(given: argparse.Namespace) -> Iterator[Figure]:
             used = (resident_mib(pid) - before_mib) * BYTES_PER_MIB
             yield Figure("memory of a watch", used / total, "bytes", f"{total:,} of them")
             yield Figure("CPU to read and watch", cpu_s * 1e6 / total, "us")
+            what = f"CPU of a set 8x16 of unwatched znodes, {total:,} watches of others"
+            yield Figure(what, _cpu_of_a_set(load, pid), "us", "on one member")
+            load.close()
             began = time.perf_counter()
             setter.call(SetData("/z0", b"new", -1))
             last_ms = (crowd.wait(NOTIFICATION_XID, count)[-1] - began) * 1000
@@ -151,8 +159,14 @@ def million_watches(given: argparse.Namespace) -> Iterator[Figure]:
             with Probe(host) as probe:
                 crowd.hang_up()
                 _await_watches(ensemble)
+                time.sleep(SETTLE_S)  # nobody sees them any more, and they are still taken away
         yield from probe.figures(f"longest stall while {count:,} clients with them hang up")
         setter.socket.close()
+
+
+def _cpu_of_a_set(load: Load, pid: int) -> float:
+    load.measure(1.0)
+    return load.measure(LOAD_S, [pid]).cpu_us_per_op or 0.0
 
 
 def _await_watches(ensemble: Ensemble) -> None:

@@ -7,19 +7,25 @@ thing after the other.
 """
 
 import argparse
+import gc
 import statistics
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from kit import Figure, Probe, hosts, members, options, run_steps
 from znodes import DEEP, FLAT, Paths, deep, fill, flat, require
 
+from zabd.cli.daemon import GC_THRESHOLDS
 from zabd.cli.load import Connection, Load, LoadError, resident_mib
 from zabd.cli.members import LOOPBACK, Ensemble, Member
 from zabd.model.ops import GetChildren
 from zabd.model.results import ChildrenResult
+from zabd.storage.record import segment_file
+from zabd.storage.snapshots import WINDOW_BYTES, SnapshotDecoder
+from zabd.znode_tree import TreeLoader
 
 CHILDREN: Final = 100_000
 QUICK: Final = 20_000
@@ -27,7 +33,10 @@ LISTINGS: Final = 5
 BYTES_PER_MIB: Final = 2**20
 SLICE_S: Final = 0.25
 SNAPSHOT_WITHIN_S: Final = 120.0
-SNAPSHOT_TXNS: Final = 60_000  # of the load, between two snapshots
+SNAPSHOT_TXNS: Final = 1_000  # a large tree waits for its log's bytes anyway
+CALM_S: Final = 5.0
+BESIDE_S: Final = 60.0  # a snapshot of a million znodes takes 20 s of them
+LARGE_BYTES: Final = 100_000  # sets of this size make the log's bytes come soon
 JOIN_WITHIN_S: Final = 300.0
 SETTLE_S: Final = 2.0
 
@@ -65,6 +74,8 @@ def _loaded(
     member.terminate(timeout_s=SNAPSHOT_WITHIN_S)
     snapshots = [file for file in member.data.rglob("snapshot.*") if file.is_file()]
     size_mib = max((file.stat().st_size for file in snapshots), default=0) / BYTES_PER_MIB
+    if snapshots:
+        yield _snapshot_load(max(snapshots, key=lambda file: file.stat().st_size), name)
     began = time.perf_counter()
     member.start()
     ensemble.wait_serving([member], timeout_s=JOIN_WITHIN_S)
@@ -75,37 +86,96 @@ def _loaded(
     yield Figure(f"memory after the restart, {name}", used / count, "bytes", "for each znode, all")
 
 
+def _snapshot_load(file: Path, name: str) -> Figure:
+    """What a start takes for the snapshot alone, in this process, with a member's collector."""
+    before = gc.get_threshold()
+    gc.set_threshold(*GC_THRESHOLDS)
+    decoder, loader = SnapshotDecoder(file.name), TreeLoader()
+    began = time.perf_counter()
+    with file.open("rb") as stream:
+        while data := stream.read(WINDOW_BYTES):
+            for content in decoder.feed(data):
+                loader.feed(content)
+    decoder.finish()
+    count = len(loader.finish().nodes)
+    took_ms = (time.perf_counter() - began) * 1000
+    gc.set_threshold(*before)
+    detail = (
+        f"{count:,} znodes, {took_ms * 1000 / count:.1f} us for each, without the log behind it"
+    )
+    return Figure(f"loading of a snapshot, {name}", took_ms, "ms", detail)
+
+
 def snapshots(given: argparse.Namespace) -> Iterator[Figure]:
     """A write load beside snapshots, on three members; the probe asks the leader."""
     count = _count(given)
-    between = SNAPSHOT_TXNS // 10 if given.quick else SNAPSHOT_TXNS
-    with members(3, settings={"snapCount": str(between)}) as ensemble:
+    with members(3, settings={"snapCount": str(SNAPSHOT_TXNS)}) as ensemble:
         fill(hosts(ensemble)[0], deep(count))
+        _await_no_snapshot(ensemble)
         leader = ensemble.wait_leader()
-        load = Load(
-            hosts(ensemble), "set", connections=8, window=16, size_bytes=100, root="/snapshots"
-        )
+        load = _sets(ensemble, 100)
         load.measure(SETTLE_S)
+        _await_no_snapshot(ensemble)
         rates: dict[bool, list[float]] = {False: [], True: []}
         first = _snapshots_taken(leader)
-        deadline = time.monotonic() + (10.0 if given.quick else SNAPSHOT_WITHIN_S / 2)
-        with Probe((LOOPBACK, leader.client_port)) as probe:
-            while time.monotonic() < deadline:
-                under_way = _snapshot_under_way(ensemble)
-                measured = load.measure(SLICE_S)
-                rates[under_way or _snapshot_under_way(ensemble)].append(measured.ops_per_s)
+        _measure(ensemble, load, rates, CALM_S)
+        _make_due(ensemble)
+        with Probe((LOOPBACK, leader.client_port), "set") as probe:
+            _measure(ensemble, load, rates, CALM_S if given.quick else BESIDE_S)
         taken = _snapshots_taken(leader) - first
         load.close()
-    if not taken:
-        raise LoadError("no snapshot was taken under load: nothing was measured")
-    calm, busy = (statistics.mean(rates[key]) if rates[key] else 0.0 for key in (False, True))
+    if not rates[True] or not rates[False]:
+        raise LoadError(f"{taken} snapshots: there is nothing to compare")
+    calm, busy = (statistics.mean(rates[key]) for key in (False, True))
     yield Figure("set 8x16 without a snapshot", calm, "op/s", f"{len(rates[False])} slices")
-    if rates[True]:
-        yield Figure("set 8x16 during a snapshot", busy, "op/s", f"{len(rates[True])} slices")
-        cost = 100 * (1 - busy / calm) if calm else 0.0
-        yield Figure("throughput that a snapshot costs", cost, "%", "while a member writes one")
+    yield Figure("set 8x16 during a snapshot", busy, "op/s", f"{len(rates[True])} slices")
+    cost = 100 * (1 - busy / calm)
+    yield Figure("throughput that a snapshot costs", cost, "%", "while a member writes one")
     detail = f"{count:,} znodes, {taken} snapshots of the leader"
-    yield from probe.figures("longest stall of the leader beside snapshots", detail)
+    yield from probe.figures("longest write at the leader beside snapshots", detail)
+
+
+def _sets(ensemble: Ensemble, size_bytes: int) -> Load:
+    root = f"/sets-of-{size_bytes}"
+    return Load(hosts(ensemble), "set", connections=8, window=16, size_bytes=size_bytes, root=root)
+
+
+def _measure(
+    ensemble: Ensemble, load: Load, rates: dict[bool, list[float]], seconds: float
+) -> None:
+    """Rates of the load, slice by slice, with and without a snapshot under way in all of it."""
+    deadline = time.monotonic() + seconds
+    before = _snapshot_under_way(ensemble)
+    while time.monotonic() < deadline:
+        rate = load.measure(SLICE_S).ops_per_s
+        after = _snapshot_under_way(ensemble)
+        if before == after:
+            rates[after].append(rate)
+        before = after
+
+
+def _make_due(ensemble: Ensemble) -> None:
+    """Let the log grow until a snapshot begins."""
+    large = _sets(ensemble, LARGE_BYTES)
+    deadline = time.monotonic() + SNAPSHOT_WITHIN_S
+    while not _snapshot_under_way(ensemble):
+        if time.monotonic() > deadline:
+            raise LoadError(f"no snapshot began within {SNAPSHOT_WITHIN_S:g} s of a heavy load")
+        large.measure(SLICE_S)
+    large.close()
+
+
+def _shorten_log(ensemble: Ensemble, leader: Member) -> None:
+    """Snapshots until the log's beginning is gone, so that it is not all that a learner needs."""
+    _await_no_snapshot(ensemble)
+    while list(leader.data.rglob(segment_file(1))):
+        _make_due(ensemble)
+        _await_no_snapshot(ensemble)
+
+
+def _await_no_snapshot(ensemble: Ensemble) -> None:
+    what = "no snapshot under way"
+    ensemble.wait_for(lambda: not _snapshot_under_way(ensemble), what, timeout_s=SNAPSHOT_WITHIN_S)
 
 
 def _snapshots_taken(member: Member) -> int:
@@ -146,6 +216,7 @@ def joins(given: argparse.Namespace) -> Iterator[Figure]:
     with members(3, observers=1, started=3, settings=settings) as ensemble:
         fill(hosts(ensemble)[0], deep(count))
         leader = ensemble.wait_leader()
+        _shorten_log(ensemble, leader)
         joining = ensemble.members[3]
         calm = Probe((LOOPBACK, leader.client_port), "set")
         with calm:
@@ -155,9 +226,13 @@ def joins(given: argparse.Namespace) -> Iterator[Figure]:
             joining.start()
             ensemble.wait_serving([joining], timeout_s=JOIN_WITHIN_S)
             took_ms = (time.perf_counter() - began) * 1000
+        if "snapshot_comes" not in joining.log.read_text("utf-8"):
+            raise LoadError("the observer got no snapshot: its log was all that it lacked")
         *_, path = deep(count)
         require((LOOPBACK, joining.client_port), path)
-    yield Figure(f"an empty observer joins, {count:,} znodes", took_ms, "ms", "until it serves")
+    yield Figure(
+        f"an empty observer joins, {count:,} znodes", took_ms, "ms", "by SNAP, until it serves"
+    )
     detail = f"without it {calm.longest_ms:.1f} ms in {SETTLE_S:g} s"
     yield from probe.figures("longest write at the leader meanwhile", detail)
 

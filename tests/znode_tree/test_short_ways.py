@@ -2,13 +2,23 @@
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.znode_tree.histories import admissible, histories
 from tests.znode_tree.test_properties import History, stats_of
 from tests.znode_tree.world import ALICE, LOCAL, World
 
 from zabd.model.acl import OPEN_ACL_UNSAFE, Acl, Identity
 from zabd.model.ops import Create, Create2, Op, SetData
-from zabd.znode_tree import Preparer, Txn, Znode, ZnodeTree, stat_of, txns
+from zabd.znode_tree import (
+    Preparer,
+    Txn,
+    WatchKind,
+    WatchTable,
+    Znode,
+    ZnodeTree,
+    stat_of,
+    txns,
+)
 from zabd.znode_tree.state import CHANGED_MAX
 from zabd.znode_tree.tree import RUN_MAX
 
@@ -147,6 +157,81 @@ def test_a_run_lets_no_more_wait_for_the_digest_than_its_limit() -> None:
         ends.append(at)
         assert len(world.tree._changed) <= CHANGED_MAX
     assert ends == [RUN_MAX, 2 * RUN_MAX, 3 * RUN_MAX]
+
+
+PLACES = ["/", "/a", "/a/x", "/b", "/s", "/s0000000000"]
+
+
+@given(
+    histories,
+    st.lists(st.tuples(st.sampled_from(PLACES), st.sampled_from(list(WatchKind))), max_size=4),
+)
+def test_who_watches_hears_the_same_whichever_way_a_txn_goes(
+    history: History, watches: list[tuple[str, WatchKind]]
+) -> None:
+    """What goes the short way is what nobody would have heard of."""
+    world = World()
+    tree, told, tables = ZnodeTree(), [], (WatchTable(), WatchTable())
+    for entry in world.log:
+        tree.apply(*entry)
+    for session_id, op in admissible(history):
+        world.prepare(op, session_id)
+    be_a_batch(world)
+    for table, path, kind in ((table, *watch) for table in tables for watch in watches):
+        table.add(kind, path, "me")
+    for zxid, time_ms, session_id, txn in world.waiting:
+        told += [
+            tables[0].trigger(each) for each in tree.apply(zxid, time_ms, session_id, txn).changes
+        ]
+
+    heard = []
+    entries = [(ME, zxid, session, txn) for zxid, _, session, txn in world.waiting]
+    at = 0
+    while at < len(entries):
+        zxid, time_ms, *_ = world.waiting[at]
+        table = tables[1]
+        at = world.tree.apply_run(
+            zxid, time_ms, entries, at, 0, pytest.fail, table.watched, table.watched_below
+        )
+        if at < len(entries):
+            changes = world.tree.apply(*world.waiting[at]).changes
+            heard += [table.trigger(each) for each in changes]
+            at += 1
+
+    assert [each for each in heard if each] == [each for each in told if each]
+    assert world.tree.digest == tree.digest
+
+
+def test_txns_of_what_nobody_watches_go_the_short_way_beside_watches_of_others() -> None:
+    """A write costs what it costs, however many watches there are elsewhere."""
+    world = World()
+    for path in ("/watched", "/parent", "/a"):
+        world.create(path)
+    watched = {"/watched": {}, "/parent": {}}
+    ops = [
+        SetData("/a", b"1", -1),
+        Create("/a/b", b"", OPEN_ACL_UNSAFE, 0),
+        SetData("/watched", b"1", -1),
+        Create("/parent/c", b"", OPEN_ACL_UNSAFE, 0),
+        SetData("/parent/c", b"2", -1),
+    ]
+    for op in ops:
+        world.prepare(op)
+    entries = [(ME, zxid, session, txn) for zxid, _, session, txn in world.waiting]
+    zxid, time_ms, *_ = world.waiting[0]
+
+    ends = []
+    at = 0
+    while at < len(ops):
+        end = world.tree.apply_run(zxid + at, time_ms, entries, at, 0, pytest.fail, watched)
+        ends.append(end)
+        if end == at:
+            world.tree.apply(zxid + at, time_ms, ALICE, entries[at][3])
+            end += 1
+        at = end
+
+    assert ends == [2, 2, 3, 5]
+    assert world.tree.apply_run(zxid + 9, 1, entries, 0, 0, pytest.fail, {}, {1: 1}) == 0
 
 
 def test_an_unusual_create_is_left_to_the_long_way() -> None:

@@ -391,7 +391,7 @@ class Clients:
                 connection.sent += len(output)
                 self.stats.note_responses(output)
                 data = output[0] if len(output) == 1 else b"".join(output)
-                writes.append(Write(connection.connection_id, data))
+                writes.append(_make(Write, (connection.connection_id, data)))
                 connection.output = []
                 connection.output_bytes = 0
                 if connection.stuffed:

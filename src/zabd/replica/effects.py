@@ -7,7 +7,7 @@ may fall between any two of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from zabd.zab import effects as zab
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from zabd.znode_tree.snapshot import SnapshotWalk
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """Send these bytes to a client."""
 
     connection_id: ConnectionId

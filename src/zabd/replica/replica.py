@@ -297,13 +297,13 @@ class Replica:
     def _apply(self, zxid: int, time_ms: int, entries: Sequence[Entry]) -> None:
         """Runs of what is common go through `apply_run`, what stands between them one by one."""
         clients, me = self.clients, self.me
-        watched, answer, apply_run = clients.watches.watched, clients.changed, self.tree.apply_run
+        answer, apply_run = clients.changed, self.tree.apply_run
+        watched, watched_below = clients.watches.watched, clients.watches.watched_below
         at, count = 0, len(entries)
         while at < count:
             began = at
-            if not watched:
-                at = apply_run(zxid, time_ms, entries, at, me, answer, watched)
-                zxid += at - began
+            at = apply_run(zxid, time_ms, entries, at, me, answer, watched, watched_below)
+            zxid += at - began
             if at < count and at - began < RUN_MAX:
                 self._apply_one(zxid, time_ms, entries[at])
                 zxid += 1

@@ -18,6 +18,7 @@ The client protocol's sections on Stat, kinds of znodes and system nodes; `txns`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from zabd.model.acl import OPEN_ACL_UNSAFE, Acl
@@ -76,6 +77,10 @@ Answer: TypeAlias = Callable[[int, int, Znode, str], None]
 RUN_MAX: Final = CHANGED_MAX // 2
 """Txns that are applied without a look at what waits for the digest; each changes two paths."""
 
+WATCHED_RUN_MAX: Final = 64
+"""The same while somebody watches something."""
+
+_NOWHERE: Final[Mapping[int, object]] = MappingProxyType({})
 _NOTHING: Final = Applied(0, None, ())
 
 # A NamedTuple's own constructor is a call in Python; this one takes a third of its time.
@@ -113,12 +118,15 @@ class ZnodeTree(TreeState):
         me: int,
         answer: Answer,
         watched: Mapping[str, object],
+        watched_below: Mapping[int, object] = _NOWHERE,
     ) -> int:
         """Apply the setData and creates that stand together from `entries[at]` on, from `zxid` on.
 
         Returns the place behind them. Takes only what leaves nobody to tell and no books to keep;
         the entry where it ends, maybe the first, is for `apply`. `answer` is told of each that
-        member `me` asked for, while the tree stands at it; it ends as soon as somebody watches.
+        member `me` asked for, while the tree stands at it, and may have somebody watch the very
+        next one: `watched` are the paths, and whatever `watched_below` holds is some path below
+        which all is watched.
 
         The loop that every member goes through with nearly every txn, so it makes few calls
         (docs/internals/performance.md has what that saves).
@@ -131,17 +139,20 @@ class ZnodeTree(TreeState):
             self.packed_stats,
             self._walk,
         )
-        run = entries[at : at + RUN_MAX]
+        # Where each may be the last of its run, there would be much to copy for each.
+        run = entries[at : at + (WATCHED_RUN_MAX if watched else RUN_MAX)]
         if len(changed) + 2 * len(run) > CHANGED_MAX:
             self._settle()
         growth = 0
         self.time_ms = time_ms
         for origin, request_id, _, txn in run:
-            if watched:
+            if watched_below:
                 break
             path = ""
             if txn[0] == SET_DATA:
                 _, changed_path, data, version = txn
+                if watched and changed_path in watched:
+                    break
                 node = nodes[changed_path]
                 changed[changed_path] = None  # `_before_change` in place: its call is a fifth
                 if packed_stats:
@@ -156,6 +167,8 @@ class ZnodeTree(TreeState):
                 node.mtime = time_ms
             elif txn[0] == CREATE and self._is_plain(txn):
                 path = txn[1]
+                if watched and (path in watched or (path[: path.rindex("/")] or ROOT) in watched):
+                    break
                 node = self._create_plain(zxid, time_ms, txn)
             else:
                 break

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from zabd.cluster_sim.mutants.mutant import Mutant, Patch
 from zabd.model.paths import ROOT, sequential_name
@@ -117,11 +117,11 @@ def _short_way_leaves_mtime() -> list[Patch]:
         at: int,
         me: int,
         answer: Answer,
-        watched: Mapping[str, object],
+        *watched: Mapping[Any, object],
     ) -> int:
         node = self.get(entries[at][3][1]) if entries[at][3][0] == txns.SET_DATA else None
         before = 0 if node is None else node.mtime
-        end = short_way(self, zxid, time_ms, entries[: at + 1], at, me, answer, watched)
+        end = short_way(self, zxid, time_ms, entries[: at + 1], at, me, answer, *watched)
         if node is not None and end > at:
             node.mtime = before
         return end
