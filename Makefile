@@ -19,7 +19,7 @@ RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-all bench-compare bench-recipes bench-paper bench-scale bench-many bench-availability bench-micro bench-check bench-failover bench-clients clean
+.PHONY: help venv demo test test-slow runbook tutorial check format sim sim-determinism sim-campaign sim-recipes differential compat compat-kazoo compat-clients bench bench-all bench-compare bench-recipes bench-paper bench-scale bench-many bench-availability bench-micro bench-check bench-failover bench-clients bench-sim clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 24
@@ -110,6 +110,9 @@ bench-failover: $(RUNTIME) ## Measure how long no write is acknowledged when the
 
 bench-clients: $(TOOLS) ## Compare our client with kazoo on the same server, in turns
 	$(BIN)/python bench/clients.py $(ARGS)
+
+bench-sim: $(TOOLS) ## The simulator: events a second, times real time, how small failing runs become
+	$(BIN)/python bench/simulator.py $(ARGS)
 
 clean: ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

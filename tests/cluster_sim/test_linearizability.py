@@ -1,6 +1,7 @@
 """Two judges of a history: one that believes nobody, and one that examines what the zxids claim."""
 
 import time
+from dataclasses import replace
 from itertools import permutations
 from random import Random
 
@@ -358,6 +359,35 @@ def test_the_search_agrees_with_the_definition(history: list[Operation]) -> None
     ISSUED.clear()
     ISSUED.update((id(each), place) for place, each in enumerate(history))
     assert bool(check_linearizable(history)) == by_brute_force(history)
+
+
+@settings(max_examples=300)
+@given(histories(), st.randoms(use_true_random=False))
+def test_the_search_is_led_by_zxids_and_believes_none(
+    history: list[Operation], rng: Random
+) -> None:
+    """Whatever the zxids say, the verdict is that of the definition."""
+    history = [replace(each, zxid=rng.randrange(4)) for each in history]
+    ISSUED.clear()
+    ISSUED.update((id(each), place) for place, each in enumerate(history))
+    assert bool(check_linearizable(history)) == by_brute_force(history)
+
+
+def test_zxids_lead_the_search_past_what_was_lost() -> None:
+    """Of each two calls that were lost one had an effect: without a hint that is much to try."""
+    history: list[Operation] = []
+    for number, call_ in enumerate(long_history(400, seed=7)):
+        if number % 3 or isinstance(call_.op, GetData):
+            history.append(call_)
+        else:
+            lost = replace(call_, returned=FOREVER, result=None, link=2 * number)
+            ghost = replace(lost, op=SetData("/n0", b"ghost"), zxid=0, link=2 * number + 1)
+            history += [lost, ghost]
+    verdict = check_linearizable(history)
+    assert verdict
+    assert verdict.states <= len(history)
+    unled = [replace(each, zxid=0) for each in history]
+    assert not check_linearizable(unled, states_max=5 * len(history)).decided
 
 
 def long_history(size: int, seed: int) -> list[Operation]:

@@ -45,6 +45,13 @@ def test_the_page_of_the_gallery_is_up_to_date() -> None:
     assert PAGE.read_text("utf-8") == page(), f"`{COMMAND}` writes it anew"
 
 
+def test_most_mistakes_are_found_soon() -> None:
+    """Half of them within 5 s of processor time, nine of ten within a minute, say the records."""
+    times = sorted(record["cpu_s"] for record in RECORDS.values())
+    assert times[len(times) // 2] <= 5
+    assert times[len(times) * 9 // 10] <= 60
+
+
 def test_every_mutant_and_record_has_its_place() -> None:
     """No name is used twice, no record is of nobody, no level is unknown."""
     assert sum(map(len, GROUPS.values())) == len(MUTANTS)

@@ -2,17 +2,25 @@
 
 It works on a copy of the devices, at once and outside of virtual time, so a run is the same with
 and without it. Its chance is a stream of its own.
+
+A log only grows, mostly. What an earlier audit has decoded of a segment is not decoded again while
+the same bytes stand there, every one compared; what recovery makes of it is made anew each time.
 """
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from zabd.cluster_sim.core_process import recovered_state
 from zabd.cluster_sim.disk_image import NOTHING_SURVIVES, DiskImage, Survival
 from zabd.model.errors import StorageError
 from zabd.model.ids import MemberId
+from zabd.storage import recovery
 from zabd.storage.config import StorageConfig
 from zabd.storage.disk import DiskFault, DiskOp, DiskResult
 from zabd.storage.procedures import DiskError, Procedure
+from zabd.storage.record import Mark, SegmentHeader, SegmentScan
 from zabd.storage.recovery import RecoverySink, recover
 from zabd.zab.config import RecoveredState
 from zabd.zab.log import Batch, LogPosition
@@ -55,12 +63,67 @@ class _CopiedDisk:
         raise AssertionError("an audit performs its operations itself")
 
 
+class _Step(NamedTuple):
+    """An item of a segment, and where the walk over it stands behind that."""
+
+    item: Mark | Batch
+    end: LogPosition
+    end_offset: int
+    group_end: int
+    last_mark: Mark | None
+
+
+class _Walk:
+    """What was decoded of one segment: of the first `size` bytes of `data`."""
+
+    def __init__(self, header: SegmentHeader) -> None:
+        self.header = header
+        self.data = b""
+        self.size = 0
+        self.steps: list[_Step] = []
+
+
+_Walks = dict[int, _Walk]
+
+
+class _ResumedScan(SegmentScan):
+    """A walk over a segment that begins with what was decoded of the same bytes before."""
+
+    def __init__(self, walks: _Walks, data: bytes, header: SegmentHeader) -> None:
+        super().__init__(data, header)
+        walk = walks.get(header.number)
+        if walk is None or walk.header != header or not data.startswith(walk.data[: walk.size]):
+            walk = walks[header.number] = _Walk(header)
+        self._walk = walk
+
+    def __iter__(self) -> Iterator[Mark | Batch]:
+        steps = self._walk.steps
+        for item, self.end, self.end_offset, self._group_end, self.last_mark in steps:
+            yield item
+        for item in super().__iter__():
+            steps.append(_Step(item, self.end, self.end_offset, self._group_end, self.last_mark))
+            self._walk.data, self._walk.size = self._data, self.end_offset
+            yield item
+
+
+@contextmanager
+def _resuming(walks: _Walks) -> Iterator[None]:
+    """Let recovery go over segments in this way."""
+    before = vars(recovery)["SegmentScan"]
+    vars(recovery)["SegmentScan"] = partial(_ResumedScan, walks)
+    try:
+        yield
+    finally:
+        vars(recovery)["SegmentScan"] = before
+
+
 class Auditor:
     """The audits of one run."""
 
     def __init__(self, level: "CoreLevel") -> None:
         self._level = level
         self._rng = level.schedule.stream("audits")
+        self._walks: dict[MemberId, _Walks] = {}
         self.done = 0
 
     @property
@@ -88,7 +151,9 @@ class Auditor:
         copies = [image.copy() for image in images]
         for copy in copies:
             copy.lose_power(self._rng, survival)
-        return load(copies, self._level.storage_config(member), member, sink or _Nowhere())
+        config = self._level.storage_config(member)
+        with _resuming(self._walks.setdefault(member, {})):
+            return load(copies, config, member, sink or _Nowhere())
 
 
 def load(

@@ -35,6 +35,7 @@ class CoreMember:
         self.log_image = DiskImage() if level.shape.log_disk else self.image
         self.process: CoreProcess | None = None
         self.level = level
+        self._schedule = level.schedule
         rng = level.schedule.stream(f"member {member}")
         self.own_rate = self.rate = 1.0 + rng.uniform(-1, 1) * level.shape.drift_ppm_max / 1e6
         self.boot_ms = rng.randrange(1_000_000)
@@ -48,17 +49,18 @@ class CoreMember:
 
     def now_ms(self) -> int:
         """This machine's monotonic clock."""
-        return self.boot_ms + int(self._elapsed_us()) // US_PER_MS
+        since_us = self._schedule.now_us - self._rate_since_us
+        return self.boot_ms + int(self._elapsed_before_us + since_us * self.rate) // US_PER_MS
 
     def _elapsed_us(self) -> float:
-        since_us = self.level.schedule.now_us - self._rate_since_us
+        since_us = self._schedule.now_us - self._rate_since_us
         return self._elapsed_before_us + since_us * self.rate
 
     def set_rate(self, rate: float) -> None:
         """Let its monotonic clock run so much faster than time from now on."""
         if rate != self.rate:
             self._elapsed_before_us = self._elapsed_us()
-            self._rate_since_us = self.level.schedule.now_us
+            self._rate_since_us = self._schedule.now_us
             self.rate = rate
             if self.process is not None:
                 self.process.clock_changed()

@@ -15,7 +15,7 @@ docs/reference/rules.md: S1, S2, F13 and F15 to F18; Rebello et al. (ATC 2020).
 """
 
 import errno as errors
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
@@ -126,11 +126,10 @@ class Inode:
         found = bytes(self.data[offset:end])
         return found + bytes(max(0, end - offset - len(found)))
 
-    def sync(self) -> None:
-        """Make everything written so far durable."""
-        for write in self.pending:
+    def persist(self, writes: Sequence[_Write]) -> None:
+        """Make writes durable."""
+        for write in writes:
             self._persist(write)
-        self.pending.clear()
 
     def lose_power(self, rng: Random, survival: Survival) -> Losses:
         """Keep of each pending write what chance keeps, and forget the page cache (D1)."""
@@ -438,8 +437,8 @@ class DiskImage:
         return any(each is inode for each in self._durable_names.values())
 
     def _sync(self, file: str, inode: Inode) -> None:
-        pending = inode.pending[:]
-        inode.sync()
+        pending, inode.pending = inode.pending, []
+        inode.persist(pending)
         if self.on_durable is not None:
             for offset, data in pending:
                 if data is not None:

@@ -39,9 +39,9 @@ class Operation:
     its session and opened another one is another client.
 
     `zxid` is the witness that the service gave: `check_by_zxid` examines it, `check_linearizable`
-    never looks at it. 0 says that there is none. `link` numbers the connections of a client, where
-    that is known: of the calls that were lost with one connection, those that took effect are the
-    first ones, since it delivered a prefix.
+    believes none of it and tries first what it suggests. 0 says that there is none. `link` numbers
+    the connections of a client, where that is known: of the calls that were lost with one
+    connection, those that took effect are the first ones, since it delivered a prefix.
     """
 
     client: str

@@ -151,7 +151,7 @@ class LeadershipChecks(DurabilityChecks):
         talk = who.talks.get(link)
         if talk is None:
             return
-        if isinstance(message, Diff | Trunc | NewLeader | UpToDate) and who.leads is None:
+        if who.leads is None and isinstance(message, Diff | Trunc | NewLeader | UpToDate):
             self.fail("A1", f"{who} says {message} before a quorum has promised")
         match message:
             case NewLeader(epoch, _, position) if position != who.history.last:

@@ -2,7 +2,8 @@
 
 Two checkers that share nothing but the history. `check_linearizable` believes nobody: it searches
 for an order, after Wing and Gong, "Testing and Verifying Concurrent Objects" (JPDC 1993), with the
-memory of states that Lowe added ("Testing for linearizability", 2017). `check_by_zxid` takes the
+memory of states that Lowe added ("Testing for linearizability", 2017). Where calls have zxids it
+tries their order first: a wrong one costs it time, and nothing else. `check_by_zxid` takes the
 order that the zxids claim and examines it, in time that grows with the history only.
 
 Clients pipeline, so what is asked is what Hunt et al. (USENIX ATC 2010, section 2.3) call
@@ -16,7 +17,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from zabd.cluster_sim.history import FOREVER, Expire, Operation, Refusal, by_client
-from zabd.cluster_sim.tree_spec import Nodes, TreeSpec, apply
+from zabd.cluster_sim.tree_spec import Changes, TreeSpec, apply
 from zabd.model.ops import (
     CloseSession,
     Create,
@@ -45,6 +46,9 @@ _WRITES: Final = frozenset(
         SetData,
     )
 )
+
+_NEVER: Final = FOREVER + 1
+"""When a client calls that has nothing left to call."""
 
 STATES_MAX: Final = 1_000_000
 """Where a search gives up: some 100 bytes a state in the memory of those that were seen."""
@@ -84,23 +88,12 @@ class Verdict:
 # --- without believing anybody --------------------------------------------------------------------
 
 
-class _Place(NamedTuple):
-    """How far a search has come: of each client, which call is next, and what the tree holds."""
-
-    positions: tuple[int, ...]
-    nodes: Nodes
-
-    @property
-    def key(self) -> Hashable:
-        return self.positions, frozenset(self.nodes.items())
-
-
 class _Step(NamedTuple):
-    """One call put behind the others, or (`skipped`) found never to have had an effect."""
+    """The next calls of one client put behind the others, or found never to have had an effect."""
 
-    place: _Place
     client: int
-    skipped: bool
+    calls: int
+    changes: Changes | None  # None: they had no effect
 
 
 def check_linearizable(
@@ -113,125 +106,159 @@ def check_linearizable(
 
     The operations of a client have to be in the order in which it made them. A call that returned
     before another one was made comes before it; calls of unknown outcome come at their place or
-    not at all. Zxids are not looked at. Raises ValueError for an op that `spec` does not know.
+    not at all. Zxids are not believed: they say only which order is tried first. Raises ValueError
+    for an op that `spec` does not know.
     """
     return _Search(operations, spec or TreeSpec(), states_max).run()
 
 
 class _Search:
-    """Depth first, one path at a time; no place is entered twice."""
+    """Depth first, one path at a time; no place that was a dead end is searched twice.
+
+    There is one place: of each client, which call is next, and what the tree holds. A step changes
+    it, and leaving what it led to changes it back.
+    """
 
     def __init__(self, operations: Sequence[Operation], spec: TreeSpec, states_max: int) -> None:
         self._calls = by_client(operations)
         # Of each client and position: when the first call from there on returned that did return.
         self._returned = [_next_returns(calls) for calls in self._calls]
+        self._quiet = [[_is_quiet(call) for call in calls] for calls in self._calls]
+        self._turns = [_turns(calls) for calls in self._calls]
+        self._guided = any(operation.zxid for operation in operations)
         self._spec = spec
         self._states_max = states_max
-        self._seen: set[Hashable] = set()
+        self._nodes = spec.initial()
+        self._positions = [0] * len(self._calls)
+        self._horizons = [returned[0] for returned in self._returned]
+        self._called = [calls[0].called for calls in self._calls]
+        self._dead_ends: set[Hashable] = set()
         self._states = 0
         self._path: list[Operation | None] = []
+        self._undo: list[tuple[_Step, Changes]] = []
         self._longest = -1
         self._best: tuple[Operation, ...] = ()
         self._blocked: tuple[Operation, ...] = ()
 
     def run(self) -> Verdict:
         """Look for an order."""
-        start = _Place((0,) * len(self._calls), self._spec.initial())
-        if self._complete(start):
-            return Verdict(True, ())
-        branches = [self._enter(start)]
-        while branches:
+        branches: list[Iterator[_Step]] = []
+        while not self._complete():
             if self._states > self._states_max:
+                self._keep_the_longest()
                 return self._verdict(decided=False)
-            step = next(branches[-1], None)
-            if step is None:
+            self._states += 1
+            branches.append(self._steps())
+            while (step := next(branches[-1], None)) is None:
+                self._keep_the_longest()
                 branches.pop()
-                if self._path:
-                    self._path.pop()
-                continue
-            client = self._calls[step.client]
-            done = client[step.place.positions[step.client] - 1]
-            self._path.append(None if step.skipped else done)
-            if self._complete(step.place):
-                order = tuple(each for each in self._path if each is not None)
-                return Verdict(True, order, states=self._states)
-            branches.append(self._enter(step.place))
-        return self._verdict(decided=True)
+                if not branches:
+                    return self._verdict(decided=True)
+                self._take_back()
+            self._take(step)
+        order = tuple(each for each in self._path if each is not None)
+        return Verdict(True, order, states=self._states)
 
     def _verdict(self, *, decided: bool) -> Verdict:
         return Verdict(False, self._best, self._blocked, decided, self._states)
 
-    def _complete(self, place: _Place) -> bool:
-        return all(
-            returns[position] == FOREVER
-            for returns, position in zip(self._returned, place.positions, strict=True)
-        )
+    def _complete(self) -> bool:
+        return min(self._horizons, default=FOREVER) == FOREVER
 
-    def _enter(self, place: _Place) -> Iterator[_Step]:
-        """The steps that lead on from here."""
-        self._states += 1
-        candidates = self._candidates(place)
-        self._keep_the_longest(place, candidates)
-        steps = self._certain(place, candidates)
-        if steps is None:
-            steps = [step for each in candidates for step in self._steps(place, each)]
-        if len(steps) > 1:
+    # --- from place to place ----------------------------------------------------------------------
+
+    def _take(self, step: _Step) -> None:
+        client, _, changes = step
+        self._path.append(None if changes is None else self._next(client))
+        before = {path: self._nodes.get(path) for path in changes or ()}
+        self._undo.append((step, before))
+        if changes:
+            apply(self._nodes, changes)
+        self._move(client, step.calls)
+
+    def _take_back(self) -> None:
+        step, before = self._undo.pop()
+        self._path.pop()
+        apply(self._nodes, before)
+        self._move(step.client, -step.calls)
+
+    def _move(self, client: int, calls: int) -> None:
+        self._positions[client] = position = self._positions[client] + calls
+        self._horizons[client] = self._returned[client][position]
+        mine = self._calls[client]
+        self._called[client] = mine[position].called if position < len(mine) else _NEVER
+
+    def _key(self) -> Hashable:
+        return tuple(self._positions), frozenset(self._nodes.items())
+
+    # --- the steps that lead on -------------------------------------------------------------------
+
+    def _steps(self) -> Iterator[_Step]:
+        """Those that lead on from here, each looked for when those before it have led nowhere."""
+        if self._dead_ends and self._key() in self._dead_ends:
+            return
+        candidates = self._candidates()
+        certain = self._certain(candidates)
+        if certain is not None:
+            yield certain
+            return
+        found = 0
+        for client in candidates:
+            if not self._quiet[client][self._positions[client]]:
+                for step in self._ways(client):
+                    found += 1
+                    yield step
+        if found > 1:
             # Only where there is a choice: a place with one way on leads to another that is known.
-            if (key := place.key) in self._seen:
-                return iter(())
-            self._seen.add(key)
-        return iter(steps)
+            self._dead_ends.add(self._key())
 
-    def _candidates(self, place: _Place) -> list[int]:
+    def _candidates(self) -> list[int]:
         """The clients whose next call may come next: nothing left out has returned before it.
 
-        Known outcomes first: most calls of unknown outcome had no effect that anybody saw.
+        In the order of the zxids if there are any. Then known outcomes first: most calls of unknown
+        outcome had no effect that anybody saw.
         """
-        horizon = min(
-            returns[position]
-            for returns, position in zip(self._returned, place.positions, strict=True)
-        )
-        found = [
-            client
-            for client, position in enumerate(place.positions)
-            if position < len(self._calls[client])
-            and self._calls[client][position].called <= horizon
-        ]
-        return sorted(found, key=lambda client: self._next(place, client).returned)
+        horizon = min(self._horizons)
+        found = [client for client, called in enumerate(self._called) if called <= horizon]
+        turns, positions = self._turns, self._positions
+        return sorted(found, key=lambda client: turns[client][positions[client]])
 
-    def _next(self, place: _Place, client: int) -> Operation:
-        return self._calls[client][place.positions[client]]
+    def _next(self, client: int) -> Operation:
+        return self._calls[client][self._positions[client]]
 
-    def _certain(self, place: _Place, candidates: list[int]) -> list[_Step] | None:
+    def _certain(self, candidates: list[int]) -> _Step | None:
         """A read or a refusal that fits here need not be tried later as well.
 
-        Wherever it came later, it would change nothing there. (The end of a session may.)
+        Wherever it came later, it would change nothing there. (The end of a session may.) One that
+        does not fit here does not come next.
         """
         for client in candidates:
-            operation = self._next(place, client)
             if (
-                operation.known
-                and not _took_effect(operation)
-                and self._spec.changes(place.nodes, operation) == {}
+                self._quiet[client][self._positions[client]]
+                and self._spec.changes(self._nodes, self._next(client)) == {}
             ):
-                return [_Step(self._advance(place, client, place.nodes), client, False)]
+                return _Step(client, 1, {})
         return None
 
-    def _steps(self, place: _Place, client: int) -> Iterator[_Step]:
-        operation = self._next(place, client)
-        left = len(self._calls[client]) - place.positions[client]
-        changes = self._spec.changes(place.nodes, operation)
+    def _ways(self, client: int) -> Iterator[_Step]:
+        """With the next call of this client, and without it if its outcome is unknown."""
+        operation = self._next(client)
+        left = len(self._calls[client]) - self._positions[client]
+        lost = 0 if operation.known else self._lost_with(client)
+        without = _Step(client, lost, None) if 0 < lost < left else None
+        if without is not None and self._left_no_trace(client, lost):
+            yield without
+            without = None
+        changes = self._spec.changes(self._nodes, operation)
         # One of unknown outcome that would change nothing matters only to the calls behind it.
         if changes or (changes is not None and (operation.known or left > 1)):
-            nodes = dict(place.nodes)
-            apply(nodes, changes)
-            yield _Step(self._advance(place, client, nodes), client, False)
-        if not operation.known and (lost := self._lost_with(place, client)) < left:
-            yield _Step(self._advance(place, client, place.nodes, lost), client, True)
+            yield _Step(client, 1, changes)
+        if without is not None:
+            yield without
 
-    def _lost_with(self, place: _Place, client: int) -> int:
+    def _lost_with(self, client: int) -> int:
         """How many calls had no effect if the next one had none: the rest of its connection."""
-        calls, position = self._calls[client], place.positions[client]
+        calls, position = self._calls[client], self._positions[client]
         link = calls[position].link
         end = position + 1
         while link is not None and end < len(calls) and calls[end].link == link:
@@ -239,16 +266,34 @@ class _Search:
             end += 1
         return end - position
 
-    def _advance(self, place: _Place, client: int, nodes: Nodes, calls: int = 1) -> _Place:
-        positions = list(place.positions)
-        positions[client] += calls
-        return _Place(tuple(positions), nodes)
+    def _left_no_trace(self, client: int, lost: int) -> bool:
+        """Whether others have a zxid and the next calls of this client have none."""
+        position = self._positions[client]
+        calls = self._calls[client][position : position + lost]
+        return self._guided and not any(call.zxid for call in calls)
 
-    def _keep_the_longest(self, place: _Place, candidates: list[int]) -> None:
+    def _keep_the_longest(self) -> None:
+        """Asked when a place is left: of those with the longest path, the first one counts."""
         if len(self._path) > self._longest:
             self._longest = len(self._path)
             self._best = tuple(each for each in self._path if each is not None)
-            self._blocked = tuple(self._next(place, client) for client in candidates)
+            self._blocked = tuple(self._next(client) for client in self._candidates())
+
+
+def _is_quiet(operation: Operation) -> bool:
+    """Whether it changes nothing wherever it fits: a read or a refusal."""
+    return operation.known and not _took_effect(operation)
+
+
+def _turns(calls: Sequence[Operation]) -> list[tuple[int, int]]:
+    """When the next call of a client should be tried: by the next zxid, then by its return."""
+    found: list[tuple[int, int]] = []
+    zxid = FOREVER
+    for operation in reversed(calls):
+        zxid = operation.zxid or zxid
+        found.append((zxid, operation.returned))
+    found.reverse()
+    return found
 
 
 def _next_returns(calls: Sequence[Operation]) -> list[int]:

@@ -145,23 +145,27 @@ class WholeProcess:
 
     def heard(self, event: ev.Event) -> None:
         """The peer is about to take an event."""
-        with self.level.reporting():
-            assert self.seen is not None, "a peer that steps is watched"
+        assert self.seen is not None, "a peer that steps is watched"
+        try:
             if self._applied and self.replica is not None:
                 self._applied = False
                 self.level.checker.stands_at(self.seen, self.replica.tree)
             self.level.watcher.heard(self.seen, event, self._end_of_log)
+        except InvariantError as error:  # not by `reporting`: this is asked at every step
+            self.level.report(error)
 
     def asked(self, effects: list[Effect]) -> None:
         """The peer has asked for effects; deliveries are applied before the next event."""
-        with self.level.reporting():
-            assert self.seen is not None, "a peer that steps is watched"
-            assert self.replica is not None, "a peer that steps is watched"
+        assert self.seen is not None, "a peer that steps is watched"
+        assert self.replica is not None, "a peer that steps is watched"
+        try:
             self.level.watcher.asked(self.seen, effects, self.replica.peer.epoch)
             self.level.note_effects(self.member, effects)
             for effect in effects:
                 self.turn_at(effect)
-            self._applied = self._applied or any(isinstance(e, Deliver) for e in effects)
+                self._applied = self._applied or isinstance(effect, Deliver)
+        except InvariantError as error:
+            self.level.report(error)
 
     def sends_votes(self, effects: list[Effect]) -> list[Effect]:
         """What its host sends; while a fault hurts them, votes go as datagrams instead."""

@@ -37,9 +37,7 @@ from zabd.zab.log import (
     LogPosition,
     RecordError,
     RecordHeader,
-    chain_of,
     follows,
-    last_zxid,
     parse_header,
     payload_digest,
 )
@@ -167,10 +165,11 @@ def decode_mark(data: bytes, offset: int, segment: int, origin: int = 0) -> Mark
     """
     if not data.startswith(_MARK_MAGIC, offset):
         return None
-    body = data[offset : offset + _MARK.size]
+    digested = offset + _MARK.size
+    body = data[offset:digested]
     if len(body) < _MARK.size:
         return None
-    if _digest(body) != data[offset + _MARK.size : offset + MARK_BYTES]:
+    if _digest(body) != data[digested : offset + MARK_BYTES]:
         return None
     _, kind, number, at, length, durable, committed, accepted, current = _MARK.unpack(body)
     if (number, at) != (segment, origin + offset):
@@ -247,16 +246,17 @@ class SegmentScan:
         header = _whole_record_at(self._data, start)
         if header is None:
             return None
-        if header.previous != self.end.chain or not follows(header.first, self.end.zxid):
+        first, count, length, previous, _ = header
+        if previous != self.end.chain or not follows(first, self.end.zxid):
             if skip:
                 return None
             # No crash puts an undamaged record in a wrong place (R2).
-            raise self._damaged(f"the record of {header.first!r} does not follow the one before")
-        self.end_offset = start + HEADER_SIZE + header.length
-        record = self._data[start : self.end_offset]
-        self.end = LogPosition(last_zxid(header), chain_of(record))
+            raise self._damaged(f"the record of {first!r} does not follow the one before")
+        self.end_offset = start + HEADER_SIZE + length
+        batch = Batch(first, count, self._data[start : self.end_offset])
+        self.end = batch.position
         self.last_mark = None
-        return Batch(header.first, header.count, record)
+        return batch
 
     def _record_after_a_lost_mark(self) -> Batch | None:
         if self.end_offset < self._group_end:

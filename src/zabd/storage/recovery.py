@@ -456,7 +456,7 @@ class _Replay:
         self.segments.append(segment)
         for item in scan:
             if isinstance(item, Batch):
-                self._take(item)
+                self._take(item, scan.end)
             else:
                 segment.note(scan.end, item.offset)
                 self._learn(item)
@@ -487,10 +487,11 @@ class _Replay:
         data = yield from read_file(self._home.log, segment_file(header.number))
         return data.count(0, SEGMENT_HEADER_BYTES) == len(data) - SEGMENT_HEADER_BYTES
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: Batch, end: LogPosition) -> None:
         self.batches.append(batch)
-        self._pass(batch.position)
-        if batch.last > self.delivered.zxid:
+        if self._waypoints:
+            self._pass(end)
+        if end.zxid > self.delivered.zxid:
             self.pending.append(batch)
 
     def _learn(self, mark: Mark) -> None:

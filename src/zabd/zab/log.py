@@ -90,12 +90,13 @@ def parse_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> Rec
     header = bytes(buffer[offset : offset + HEADER_SIZE])
     if len(header) < HEADER_SIZE:
         raise RecordError(f"a record header has {HEADER_SIZE} bytes, only {len(header)} are here")
-    if not header.startswith(RECORD_MAGIC):
+    magic, first, count, length, previous, digest = _FIELDS.unpack_from(header)
+    if magic != RECORD_MAGIC:
         raise RecordError(f"no record begins here: {header[:4].hex()} is not the record magic")
     if blake2b(header[:CHAIN_OFFSET], digest_size=CHAIN_SIZE).digest() != header[CHAIN_OFFSET:]:
         raise RecordError("the record header does not match its digest")
-    _, first, count, length, previous, digest = _FIELDS.unpack_from(header)
-    if not 1 <= count <= COUNTER_MAX - Zxid(first).counter + 1 or not Zxid(first).counter:
+    counter = first & COUNTER_MAX
+    if not counter or not 1 <= count <= COUNTER_MAX - counter + 1:
         raise RecordError(f"no record has {count} transactions from {Zxid(first)!r} on")
     return RecordHeader(Zxid(first), count, length, previous, digest)
 
@@ -170,7 +171,7 @@ class Batch(NamedTuple):
     @property
     def position(self) -> LogPosition:
         """The end of this batch in its history."""
-        return LogPosition(self.last, chain_of(self.record))
+        return LogPosition(Zxid(self.first + self.count - 1), self.record[CHAIN_OFFSET:HEADER_SIZE])
 
     @property
     def previous(self) -> bytes:
