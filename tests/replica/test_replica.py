@@ -48,8 +48,8 @@ from zabd.model.watch_events import EventType
 from zabd.model.zxid import Zxid
 from zabd.replica.config import DIGEST_INTERVAL_TXNS
 from zabd.replica.events import SpaceLow
+from zabd.replica.gathering import GATHER_MS_MAX
 from zabd.replica.rebuild import TreeBuilder
-from zabd.replica.replica import GATHER_MS_MAX
 from zabd.wire.connection import Event, Reply
 from zabd.zab import effects as zab
 from zabd.zab.messages import Ack, Carried, Commit, Pong

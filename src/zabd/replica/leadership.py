@@ -29,6 +29,7 @@ from zabd.model.paths import CONFIG_PATH
 from zabd.model.zxid import Zxid
 from zabd.replica import messages
 from zabd.replica.config import BATCH_BYTES_MAX, BATCH_OPS_MAX, ReplicaConfig
+from zabd.replica.gathering import Gathering
 from zabd.replica.local_sessions import is_local
 from zabd.replica.messages import Answer, AnswerKind, Intent
 from zabd.replica.perishables import Perishables
@@ -102,6 +103,7 @@ class Leadership:
         for session_id in sorted(tree.sessions):
             self.tracker.track(session_id, tree.sessions[session_id], None, now_ms)
         self._perishables = Perishables(config, tree, now_ms)
+        self.gathering = Gathering()
         self._gathered: deque[Intent] = deque()
         self._answers: dict[MemberId, list[Answer]] = {}
         self._syncs_asked: list[tuple[MemberId, messages.RequestId]] = []
