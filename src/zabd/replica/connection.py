@@ -53,7 +53,7 @@ fifth of what an idle session takes."""
 
 
 class Connection:
-    """State of one connection; the rules live in `zabd.replica.clients`."""
+    """State of one connection; the rules live in `pipeline` and `intake`."""
 
     __slots__ = (
         "accepted_ms",

@@ -19,26 +19,24 @@ from zabd.model.ops import OpCode
 from zabd.model.session import ConnectRequest, ConnectResponse, refusal
 from zabd.replica import messages
 from zabd.replica.connection import Connection, ConnectionState, Pending
-from zabd.replica.local_sessions import LocalSessions, session_password
+from zabd.replica.local_sessions import session_password
 from zabd.replica.throttle import ConnectionTokens
 from zabd.wire import replies
 
 if TYPE_CHECKING:
-    import random
-
     from zabd.model.ids import SessionId
-    from zabd.replica.clients import Clients
     from zabd.replica.config import ReplicaConfig
+    from zabd.replica.intake import Intake
 
 
 class Handshake:
     """Opens, resumes and refuses sessions for `Clients`."""
 
-    def __init__(self, clients: Clients, config: ReplicaConfig, rng: random.Random) -> None:
+    def __init__(self, clients: Intake, config: ReplicaConfig) -> None:
         self._clients = clients
         self._config = config
         self._tokens = ConnectionTokens(config)
-        self.local = LocalSessions(config.ensemble.me, config.ensemble.tick_ms, rng)
+        self.local = clients.local
 
     def greet(self, connection: Connection, request: ConnectRequest, now_ms: int) -> None:
         """A ConnectRequest came."""

@@ -230,7 +230,7 @@ class MemberReport:
             ("watch_count", len(self._clients.watches)),
             ("approximate_data_size", tree.data_bytes),
             ("global_sessions", len(tree.sessions)),
-            ("local_sessions", len(self._clients.handshake.local)),
+            ("local_sessions", len(self._clients.local)),
             ("packets_received", stats.received),
             ("packets_sent", stats.sent),
             ("open_file_descriptor_count", opened),
