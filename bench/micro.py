@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.ensemble import Ensemble
 
+from zabd.cli.daemon import GC_THRESHOLDS
 from zabd.model.acl import OPEN_ACL_UNSAFE, Acl
 from zabd.model.ops import Create, GetData, SetData
 from zabd.model.watch_events import EventType
@@ -307,7 +308,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="fail if instructions have grown")
     parser.add_argument("--write", action="store_true", help="write the figures to be committed")
     arguments = parser.parse_args()
-    gc.set_threshold(50_000, 20, 1_000)  # as the daemon does
+    gc.set_threshold(*GC_THRESHOLDS)
     committed: dict[str, dict[str, list[float]]] = {}
     if FIGURES.exists():
         committed = json.loads(FIGURES.read_text())

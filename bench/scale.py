@@ -24,7 +24,7 @@ from zabd.cli.members import LOOPBACK, Ensemble, Member
 from zabd.model.ops import GetChildren
 from zabd.model.results import ChildrenResult
 from zabd.storage.record import segment_file
-from zabd.storage.snapshots import WINDOW_BYTES, SnapshotDecoder
+from zabd.storage.snapshots import WINDOW_BYTES, SnapshotDecoder, snapshot_zxid
 from zabd.znode_tree import TreeLoader
 
 CHILDREN: Final = 100_000
@@ -72,7 +72,7 @@ def _loaded(
 ) -> Iterator[Figure]:
     # An orderly end, so what is loaded is the last snapshot and the log behind it.
     member.terminate(timeout_s=SNAPSHOT_WITHIN_S)
-    snapshots = [file for file in member.data.rglob("snapshot.*") if file.is_file()]
+    snapshots = [file for file in member.data.rglob("*") if snapshot_zxid(file.name) is not None]
     size_mib = max((file.stat().st_size for file in snapshots), default=0) / BYTES_PER_MIB
     if snapshots:
         yield _snapshot_load(max(snapshots, key=lambda file: file.stat().st_size), name)

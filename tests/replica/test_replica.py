@@ -47,7 +47,7 @@ from zabd.model.session import PASSWORD_SIZE, ConnectRequest
 from zabd.model.watch_events import EventType
 from zabd.model.zxid import Zxid
 from zabd.replica.config import DIGEST_INTERVAL_TXNS
-from zabd.replica.events import SpaceLow
+from zabd.replica.events import SnapshotTaken, SpaceLow
 from zabd.replica.gathering import GATHER_MS_MAX
 from zabd.replica.rebuild import TreeBuilder
 from zabd.wire.connection import Event, Reply
@@ -752,6 +752,30 @@ def test_slow_disks_hold_the_next_batch_up_for_a_moment_only(ensemble: Ensemble)
     ensemble.now_ms += GATHER_MS_MAX  # and no disk has answered yet
     ensemble.elapse(leader)
     assert len(ensemble.logs[leader]) == before + 2
+
+
+def test_a_snapshot_is_late_once_its_log_has_outgrown_the_tree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a start has to read is bounded, also where writes come faster than it is written."""
+    monkeypatch.setattr("zabd.replica.replica.SMALL_TREE_BYTES", 3_000)
+    ensemble = Ensemble(1, snapshot_every_txns=4)
+    replica = ensemble.members[1]
+    later = ensemble._later
+    monkeypatch.setattr(  # it does not end
+        ensemble, "_later", lambda me, e: None if isinstance(e, SnapshotTaken) else later(me, e)
+    )
+    client = ensemble.connect(1)
+    while not ensemble.snapshots:
+        client.call(create("/n", bytes(100)))
+    late = []
+    for _ in range(6):
+        client.call(SetData("/n", bytes(900)))
+        late.append(replica.snapshot_is_late)
+
+    assert late == [False, False, False, True, True, True]
+    replica.step(SnapshotTaken(done=True), ensemble.now_ms)
+    assert not replica.snapshot_is_late
 
 
 def test_what_a_start_had_to_read_counts_towards_the_next_snapshot() -> None:

@@ -73,6 +73,20 @@ def test_with_nobody_there_it_goes_on_at_once() -> None:
     assert took_s == pytest.approx(100 * (PIECE_S + DISK_S))
 
 
+def test_work_that_has_come_to_be_first_rests_no_more() -> None:
+    """A number that stays the same is nobody who asks, though requests come all the time."""
+    loop = Clockwork()
+    late = False
+    pace = Pace(loop, lambda: -1 if late else loop.requests)  # type: ignore[arg-type]
+    work(loop, 10, pace, requests_between=1)
+
+    late = True
+    took_s = work(loop, 100, pace, requests_between=1)
+
+    rest_s = PIECE_S / BUSY_SHARE - PIECE_S
+    assert took_s == pytest.approx(100 * (PIECE_S + DISK_S) + rest_s, rel=0.05)
+
+
 def test_a_longer_piece_is_followed_by_a_longer_rest() -> None:
     """A block that is read back takes longer than a slice, and must not take a larger share."""
     loop = Clockwork()

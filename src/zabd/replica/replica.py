@@ -122,6 +122,12 @@ class Replica:
         """Whether clients are served: the peer is in service and the tree knows the secret."""
         return self.clients.serving
 
+    @property
+    def snapshot_is_late(self) -> bool:
+        """Whether there is so much log behind the snapshot under way that it must not wait."""
+        worth_bytes = max(self.tree.data_bytes, SMALL_TREE_BYTES)
+        return self._taking_snapshot and self._bytes_since_snapshot > worth_bytes
+
     def accept(self, connection_id: ConnectionId, address: str, now_ms: int) -> None:
         """A client connected from `address` (host:port)."""
         self.clients.accept(connection_id, address, now_ms)

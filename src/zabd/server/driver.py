@@ -368,8 +368,13 @@ class Driver:
         ).start()
 
     def _heard(self) -> int:
-        """Another number than before if clients of this or of another member want something."""
+        """Another number than before if clients of this or of another member want something.
+
+        They come second once the log, which a start has to read, has outgrown the tree.
+        """
         replica = self.replica
+        if replica.snapshot_is_late:
+            return -1
         return replica.clients.stats.received + replica.tree.zxid
 
     def _notify(self, effect: effects.Notify) -> None:

@@ -22,7 +22,8 @@ _REST: Final = 1 / BUSY_SHARE - 1
 class Pace:
     """Does pieces of work one after the other, with rests between them while a member is busy.
 
-    `heard` is a number that has changed when somebody has asked for something.
+    `heard` is a number that has changed when somebody has asked for something; one that does not
+    change says that this work comes first.
     """
 
     def __init__(self, loop: Loop, heard: Callable[[], int]) -> None:
