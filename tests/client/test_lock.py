@@ -47,6 +47,40 @@ def test_one_holder_at_a_time_in_the_order_of_asking() -> None:
     run(main)
 
 
+def test_many_waiters_are_served_in_order_at_the_same_price_each() -> None:
+    """Twice as many ask for twice as much: nobody looks again because somebody else was served."""
+
+    def requests_of(count: int) -> int:
+        requests = 0
+
+        async def main(loop: FastLoop) -> None:
+            nonlocal requests
+            ensemble = ScriptedEnsemble(loop)
+            clients = [connect(ensemble.hosts) for _ in range(count)]
+            for zk in clients:
+                await zk.start()
+            before = len(ensemble.requests)
+            order: list[int] = []
+
+            async def work(zk: Client) -> None:
+                async with Lock(zk, PATH) as lock:
+                    order.append(lock.fencing_token)
+
+            await asyncio.gather(*(work(zk) for zk in clients))
+            requests = len(ensemble.requests) - before
+            assert order == sorted(set(order))
+            assert len(order) == count
+            for zk in clients:
+                await zk.close()
+
+        run(main)
+        return requests
+
+    few, more, most = requests_of(25), requests_of(50), requests_of(100)
+
+    assert most - more == 2 * (more - few)
+
+
 def test_one_release_wakes_one_waiter() -> None:
     """The load of a release must not grow with the number of those who wait."""
 
