@@ -16,15 +16,15 @@ from zabd.model.ids import LinkId, SessionId
 from zabd.model.ops import Create, CreateMode, OpCode
 from zabd.model.session import ConnectRequest
 from zabd.model.zxid import Zxid
-from zabd.replica import clients as clients_module
 from zabd.replica import handshake as handshake_module
-from zabd.replica import messages
+from zabd.replica import intake, messages, pipeline
 from zabd.replica.clients import Clients
 from zabd.replica.config import ReplicaConfig
 from zabd.replica.connection import Connection, ConnectionState, Pending
 from zabd.replica.handshake import Handshake
 from zabd.replica.leadership import Leadership
 from zabd.replica.messages import Answer, AnswerKind, Intent, Touches
+from zabd.replica.pipeline import Pipeline
 from zabd.replica.reads import READS
 from zabd.replica.replica import Replica
 from zabd.replica.session_tracker import SessionTracker
@@ -159,19 +159,23 @@ def _dirty_read() -> list[Patch]:
         return replies.get_data_reply(xid, tree.zxid, view.data, replies.pack_stat(stat_of(node)))
 
     reads = {**READS, OpCode.GET_DATA: hasty}
-    return [(Leadership, "__init__", known), (clients_module, "READS", reads)]
+    return [
+        (Leadership, "__init__", known),
+        (intake, "READS", reads),
+        (pipeline, "READS", reads),
+    ]
 
 
 def _sync_is_local() -> list[Patch]:
-    ask = Clients.ask
+    ask = Pipeline.ask
 
-    def at_home(self: Clients, connection: Connection, pending: Pending) -> None:
+    def at_home(self: Pipeline, connection: Connection, pending: Pending) -> None:
         if pending.opcode == OpCode.SYNC:
             self._confirmed(connection, pending, self.tree.zxid)
         else:
             ask(self, connection, pending)
 
-    return [(Clients, "ask", at_home)]
+    return [(Pipeline, "ask", at_home)]
 
 
 def _sync_unconfirmed() -> list[Patch]:
@@ -205,36 +209,36 @@ def _sync_unconfirmed() -> list[Patch]:
 
 
 def _read_overtakes() -> list[Patch]:
-    enqueue = Clients._enqueue
+    enqueue = Pipeline._enqueue
 
-    def eager(self: Clients, connection: Connection, pending: Pending) -> None:
+    def eager(self: Pipeline, connection: Connection, pending: Pending) -> None:
         if pending.opcode in READS and not pending.frame[-1]:  # one that asks for no watch
             pending.reply = self._answer_here(
                 connection, pending.xid, pending.opcode, pending.frame
             )
         enqueue(self, connection, pending)
 
-    return [(Clients, "_enqueue", eager)]
+    return [(Pipeline, "_enqueue", eager)]
 
 
 def _write_overtakes_sync() -> list[Patch]:
-    def at_once(self: Clients, connection: Connection, pending: Pending) -> None:
+    def at_once(self: Pipeline, connection: Connection, pending: Pending) -> None:
         connection.syncs_pending += pending.opcode == OpCode.SYNC
         self.ask(connection, pending)
 
-    return [(Clients, "_ask_in_turn", at_once)]
+    return [(Pipeline, "_ask_in_turn", at_once)]
 
 
 def _refused_at_home() -> list[Patch]:
-    ask, ask_held = Clients.ask, Clients._ask_held
-    in_turn: WeakKeyDictionary[Clients, bool] = WeakKeyDictionary()
+    ask, ask_held = Pipeline.ask, Pipeline._ask_held
+    in_turn: WeakKeyDictionary[Pipeline, bool] = WeakKeyDictionary()
 
-    def one_by_one(self: Clients, connection: Connection) -> None:
+    def one_by_one(self: Pipeline, connection: Connection) -> None:
         in_turn[self] = True  # what they are answered goes out behind the last of them
         ask_held(self, connection)
         del in_turn[self]
 
-    def knowing(self: Clients, connection: Connection, pending: Pending) -> None:
+    def knowing(self: Pipeline, connection: Connection, pending: Pending) -> None:
         if pending.opcode == OpCode.CREATE:
             op = decode_op(pending.opcode, pending.frame)
             assert isinstance(op, Create), "a create"
@@ -246,7 +250,7 @@ def _refused_at_home() -> list[Patch]:
                 return
         ask(self, connection, pending)
 
-    return [(Clients, "ask", knowing), (Clients, "_ask_held", one_by_one)]
+    return [(Pipeline, "ask", knowing), (Pipeline, "_ask_held", one_by_one)]
 
 
 _PLAIN: Final = frozenset((CreateMode.PERSISTENT, CreateMode.EPHEMERAL))

@@ -7,10 +7,10 @@ from weakref import WeakKeyDictionary
 from zabd.cluster_sim.mutants.mutant import Mutant, Patch
 from zabd.model.ops import OpCode
 from zabd.model.watch_events import EventType
-from zabd.replica import clients as clients_module
-from zabd.replica import watch_requests
+from zabd.replica import intake, pipeline, watch_requests
 from zabd.replica.clients import Clients
 from zabd.replica.connection import Connection
+from zabd.replica.connections import Connections
 from zabd.replica.effects import Effect
 from zabd.replica.reads import READS
 from zabd.wire.requests import decode_path_watch
@@ -25,7 +25,7 @@ Missed = list[tuple[EventType, str]]
 
 
 def _watch_after_reply() -> list[Patch]:
-    fire, take_effects = Clients.fire, Clients.take_effects
+    fire, take_effects = Clients.fire, Connections.take_effects
     late: WeakKeyDictionary[Clients, list[tuple[Sequence[Change], int]]] = WeakKeyDictionary()
 
     def put_off(self: Clients, changes: Sequence[Change], zxid: int) -> None:
@@ -36,18 +36,18 @@ def _watch_after_reply() -> list[Patch]:
             fire(self, changes, zxid)
         return take_effects(self)
 
-    return [(Clients, "fire", put_off), (Clients, "take_effects", fire_at_the_end)]
+    return [(Clients, "fire", put_off), (Connections, "take_effects", fire_at_the_end)]
 
 
 def _events_by_path() -> list[Patch]:
-    take_effects = Clients.take_effects
+    take_effects = Connections.take_effects
 
-    def tidy(self: Clients) -> list[Effect]:
+    def tidy(self: Connections) -> list[Effect]:
         for connection in self._dirty:
             connection.output = _grouped(connection.output)
         return take_effects(self)
 
-    return [(Clients, "take_effects", tidy)]
+    return [(Connections, "take_effects", tidy)]
 
 
 def _grouped(output: list[bytes]) -> list[bytes]:
@@ -121,7 +121,8 @@ def _failed_read_arms() -> list[Patch]:
             watches.add(WatchKind.DATA, path, connection)
         return get_data(tree, watches, connection, xid, frame)
 
-    return [(clients_module, "READS", {**READS, OpCode.GET_DATA: arming})]
+    reads = {**READS, OpCode.GET_DATA: arming}
+    return [(intake, "READS", reads), (pipeline, "READS", reads)]
 
 
 WATCHING: Final = (
