@@ -57,8 +57,10 @@ class Vigil:
         settled = len(history.tail) - len(history.tail.after(history.delivered))
         if settled > self._level.shape.tail_batches:
             self._level.checker.fail("L7", f"{seen} keeps {settled} batches that are settled")
-        if len(history.appends) > OUTSTANDING_BATCHES_MAX + LATE_BATCHES_MAX:
-            waiting = len(history.appends)
+        waiting, allowed = len(history.appends), OUTSTANDING_BATCHES_MAX + LATE_BATCHES_MAX
+        if not peer.serving:
+            allowed += self._level.shape.tail_batches  # a DIFF comes at once, and is that long at most
+        if waiting > allowed:
             self._level.checker.fail("L7", f"{seen} waits for the disk with {waiting} batches")
 
     def _require_heard(self, seen: "Incarnation") -> None:
