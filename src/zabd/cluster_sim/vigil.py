@@ -59,7 +59,9 @@ class Vigil:
             self._level.checker.fail("L7", f"{seen} keeps {settled} batches that are settled")
         waiting, allowed = len(history.appends), OUTSTANDING_BATCHES_MAX + LATE_BATCHES_MAX
         if not peer.serving:
-            allowed += self._level.shape.tail_batches  # a DIFF comes at once, and is that long at most
+            allowed += (
+                self._level.shape.tail_batches
+            )  # a DIFF comes at once, and is that long at most
         if waiting > allowed:
             self._level.checker.fail("L7", f"{seen} waits for the disk with {waiting} batches")
 
