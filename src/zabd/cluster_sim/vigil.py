@@ -59,9 +59,8 @@ class Vigil:
             self._level.checker.fail("L7", f"{seen} keeps {settled} batches that are settled")
         waiting, allowed = len(history.appends), OUTSTANDING_BATCHES_MAX + LATE_BATCHES_MAX
         if not peer.serving:
-            allowed += (
-                self._level.shape.tail_batches
-            )  # a DIFF comes at once, and is that long at most
+            # A DIFF comes at once, and is that long at most.
+            allowed += self._level.shape.tail_batches
         if waiting > allowed:
             self._level.checker.fail("L7", f"{seen} waits for the disk with {waiting} batches")
 
