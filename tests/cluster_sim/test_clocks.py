@@ -9,7 +9,9 @@ import pytest
 
 from zabd.client import Client, connect
 from zabd.cluster_sim import Scenario, simulate
+from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.replica_level import ReplicaLevel
+from zabd.cluster_sim.shape import plain_shape
 from zabd.model.errors import ConnectionLossError
 
 pytestmark = pytest.mark.sim
@@ -211,3 +213,20 @@ def test_f26_a_leader_that_sleeps_is_replaced_and_no_session_ends() -> None:
 
     ensemble.must_go_on()
     assert ensemble.elections == elections + 1
+
+
+def test_what_passed_is_known_of_each_clock_however_it_ran() -> None:
+    """A leader waits for a quorum by its own clock, so that is the one to judge it by (L4)."""
+    level = CoreLevel(1, plain_shape(voters=3))
+    member, schedule = level.members[1], level.schedule
+    schedule.now_us = 1_000_000
+    member.set_rate(0.5)
+    schedule.now_us = 3_000_000
+    member.set_rate(2.0)
+    schedule.now_us = 4_000_000
+
+    assert member.ms_since(4_000_000) == 0
+    assert member.ms_since(3_500_000) == 1_000
+    assert member.ms_since(2_000_000) == 2_000 + 500
+    assert member.ms_since(0) == 2_000 + 1_000 + 1_000
+    assert member.now_ms() - member.boot_ms == 4_000

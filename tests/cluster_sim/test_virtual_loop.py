@@ -427,6 +427,28 @@ def test_a_dial_without_an_answer_times_out_as_tcp_does(world: World) -> None:
     assert client.time() == pytest.approx(127, abs=1)
 
 
+def test_a_dial_given_up_too_late_ends_the_connection_it_made(world: World) -> None:
+    """The answer and the time limit come in one turn: the protocol hears of the end, as it must."""
+    server, client = world.process(), world.process()
+    accepted, dialled = Recorder(), Recorder()
+    server.run_until_complete(
+        server.create_server(lambda: accepted, server.stack.host.name, 2181)  # type: ignore[arg-type]
+    )
+
+    async def dial() -> None:
+        async with asyncio.timeout(1):
+            await client.create_connection(lambda: dialled, server.stack.host.name, 2181)
+
+    dialling = client.create_task(dial())
+    world.schedule.after(50, client.pause)
+    world.schedule.after(5_000_000, client.resume)
+    later(world, 10_000)
+
+    assert isinstance(dialling.exception(), TimeoutError)
+    assert dialled.heard == ["made", "lost"]
+    assert accepted.heard == ["made", "eof", "lost"]
+
+
 def test_a_server_stops_accepting_when_it_is_closed(world: World) -> None:
     """close() refuses new connections; wait_closed() waits for the ones there are."""
     server, client = world.process(), world.process()

@@ -43,6 +43,7 @@ class CoreMember:
         self.on_snapshot: Callable[[], object] | None = None  # told of the next one, once
         self._rate_since_us = 0
         self._elapsed_before_us = 0.0  # on its own clock, until then
+        self._earlier_rates: list[tuple[int, float, float]] = []  # since when, elapsed before, rate
         level.checker.watch_disks(member, self.log_image, self.image)
         for image in self.images:
             image.on_name_durable = self._name_durable
@@ -52,6 +53,14 @@ class CoreMember:
         since_us = self._schedule.now_us - self._rate_since_us
         return self.boot_ms + int(self._elapsed_before_us + since_us * self.rate) // US_PER_MS
 
+    def ms_since(self, at_us: int) -> float:
+        """How much time has passed by its clock since then, however fast that ran meanwhile."""
+        now = (self._rate_since_us, self._elapsed_before_us, self.rate)
+        for since_us, before_us, rate in (now, *reversed(self._earlier_rates)):
+            if at_us >= since_us:
+                return (self._elapsed_us() - before_us - (at_us - since_us) * rate) / US_PER_MS
+        raise AssertionError(f"{at_us} is before the run began")
+
     def _elapsed_us(self) -> float:
         since_us = self._schedule.now_us - self._rate_since_us
         return self._elapsed_before_us + since_us * self.rate
@@ -59,6 +68,7 @@ class CoreMember:
     def set_rate(self, rate: float) -> None:
         """Let its monotonic clock run so much faster than time from now on."""
         if rate != self.rate:
+            self._earlier_rates.append((self._rate_since_us, self._elapsed_before_us, self.rate))
             self._elapsed_before_us = self._elapsed_us()
             self._rate_since_us = self._schedule.now_us
             self.rate = rate

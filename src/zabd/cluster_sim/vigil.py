@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from zabd.cluster_sim.zab_checks import Incarnation
 
 _SLACK_TICKS: Final = 2
-"""A leader looks twice a tick, a clock may be 5 % slow, and we look twice a tick as well."""
+"""A leader looks twice a tick, and we look twice a tick as well."""
 
 LATE_BATCHES_MAX: Final = OUTSTANDING_BATCHES_MAX
 """What may reach a slow learner's disk while its leader commits without it, in half a sync limit:
 the leader's limit once more is far above what a run submits in that time."""
-
-_DRIFT: Final = 1.06
 
 
 class Vigil:
@@ -33,8 +31,7 @@ class Vigil:
         self._level = level
         shape = level.shape
         self._every_us = max(1, shape.tick_ms * US_PER_MS // 2)
-        ticks = (shape.sync_limit + _SLACK_TICKS) * _DRIFT
-        self._patience_us = int(ticks * shape.tick_ms * US_PER_MS)
+        self._patience_ms = (shape.sync_limit + _SLACK_TICKS) * shape.tick_ms
         self._awake_us: dict[MemberId, int] = {}
 
     def begin(self) -> None:
@@ -52,7 +49,7 @@ class Vigil:
         peer = process.peer
         assert peer is not None, "only those who have one are looked at"
         if peer.serving and peer.state is PeerState.LEADING:
-            self._require_heard(seen)
+            self._require_heard(process, seen)
         history = peer._m  # noqa: SLF001 - what it keeps is nobody's business but a checker's
         settled = len(history.tail) - len(history.tail.after(history.delivered))
         if settled > self._level.shape.tail_batches:
@@ -64,11 +61,15 @@ class Vigil:
         if waiting > allowed:
             self._level.checker.fail("L7", f"{seen} waits for the disk with {waiting} batches")
 
-    def _require_heard(self, seen: "Incarnation") -> None:
-        level = self._level
-        since_us = level.schedule.now_us - self._patience_us
-        if self._awake_us.get(seen.member, 0) > since_us:
+    def _require_heard(self, process: "CoreProcess", seen: "Incarnation") -> None:
+        """By the leader's own clock, which may be made to run at half its speed."""
+        level, member = self._level, process.member
+        if member.ms_since(self._awake_us.get(seen.member, 0)) < self._patience_ms:
             return  # it has just been woken up, and has the past in its inbox
-        heard = [member for member, at_us in seen.heard_us.items() if at_us >= since_us]
+        heard = [
+            other
+            for other, at_us in seen.heard_us.items()
+            if member.ms_since(at_us) <= self._patience_ms
+        ]
         if not level.checker.quorum.contains([*heard, seen.member]):
             level.checker.fail("L4", f"{seen} serves, and has heard only {heard} of late")

@@ -396,7 +396,10 @@ class VirtualLoop(Refusals):
         try:
             return await done
         except asyncio.CancelledError:
-            dial.cancel()
+            if done.done() and not done.cancelled() and done.exception() is None:
+                done.result()[0].close()  # the protocol knows it already, and hears of its end
+            else:
+                dial.cancel()
             raise
 
     async def create_server(  # type: ignore[override]
