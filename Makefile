@@ -14,6 +14,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
+# With their bytecode kept, as an installation has it, members start with half the CPU.
+export PYTHONDONTWRITEBYTECODE :=
+
 # What is installed, and when: each stamp is older than the files that decide about it, or it reruns.
 RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed

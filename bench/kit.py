@@ -6,6 +6,7 @@ wrong command line. Members end with the script, however it ends (`zabd.cli.reap
 """
 
 import argparse
+import compileall
 import json
 import resource
 import signal
@@ -20,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
+import zabd
 from zabd.cli.figures import machine, machine_line, markdown_table, write_json, write_section
 from zabd.cli.members import LOOPBACK, Ensemble
 from zabd.cli.output import print_table
@@ -112,7 +114,11 @@ def show(
 
 
 def prepare() -> None:
-    """Let SIGTERM end the script as Ctrl-C does, and let it have all the sockets there are."""
+    """Let SIGTERM end the script as Ctrl-C does, and let it have all the sockets there are.
+
+    An installation has its bytecode, so a start that has to compile zabd is none that counts.
+    """
+    compileall.compile_dir(Path(zabd.__file__).parent, quiet=1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -25,7 +25,7 @@ from zabd.model.metrics import (
 from zabd.server.census import EphemeralCensus
 from zabd.server.config import ServerConfig
 from zabd.server.driver import Driver
-from zabd.server.four_letter import VERSION, Report
+from zabd.server.four_letter import Report, version_line
 from zabd.server.http_link import Page
 from zabd.server.loop import Loop
 from zabd.server.monitored import LABELS, OMITTED, monitored
@@ -107,7 +107,7 @@ class MetricsPage:
         return len(self._config.voters) // 2 + 1
 
     def _add_monitored(self, metrics: MemoryMetrics) -> None:
-        words = [("version", VERSION), ("server_state", self._report.mode)]
+        words = [("version", version_line()), ("server_state", self._report.mode)]
         for key, value in [*words, *self._report.monitor()]:
             if key in OMITTED:
                 continue
