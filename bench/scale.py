@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kit import Figure, Probe, hosts, members, options, run_steps
 from znodes import DEEP, FLAT, Paths, deep, fill, flat, require
@@ -35,7 +35,7 @@ SLICE_S: Final = 0.25
 SNAPSHOT_WITHIN_S: Final = 120.0
 SNAPSHOT_TXNS: Final = 1_000  # a large tree waits for its log's bytes anyway
 CALM_S: Final = 5.0
-BESIDE_S: Final = 60.0  # a snapshot of a million znodes takes 20 s of them
+BESIDE_S: Final = 60.0  # a snapshot of a million znodes takes most of them
 LARGE_BYTES: Final = 100_000  # sets of this size make the log's bytes come soon
 JOIN_WITHIN_S: Final = 300.0
 SETTLE_S: Final = 2.0
@@ -107,8 +107,12 @@ def _snapshot_load(file: Path, name: str) -> Figure:
 
 
 def snapshots(given: argparse.Namespace) -> Iterator[Figure]:
-    """A write load beside snapshots, on three members; the probe asks the leader."""
+    """A write load before, beside and after snapshots, on three members; the probe asks the leader.
+
+    What else the machine does differs from minute to minute, hence the two calm times.
+    """
     count = _count(given)
+    calm_s, beside_s = (CALM_S / 2, CALM_S) if given.quick else (CALM_S, BESIDE_S)
     with members(3, settings={"snapCount": str(SNAPSHOT_TXNS)}) as ensemble:
         fill(hosts(ensemble)[0], deep(count))
         _await_no_snapshot(ensemble)
@@ -116,23 +120,63 @@ def snapshots(given: argparse.Namespace) -> Iterator[Figure]:
         load = _sets(ensemble, 100)
         load.measure(SETTLE_S)
         _await_no_snapshot(ensemble)
-        rates: dict[bool, list[float]] = {False: [], True: []}
         first = _snapshots_taken(leader)
-        _measure(ensemble, load, rates, CALM_S)
+        slices: list[_Slice] = []
+        before = _beside(ensemble, leader, load, slices, calm_s)
         _make_due(ensemble)
-        with Probe((LOOPBACK, leader.client_port), "set") as probe:
-            _measure(ensemble, load, rates, CALM_S if given.quick else BESIDE_S)
+        during = _beside(ensemble, leader, load, slices, beside_s)
+        _finish_snapshots(ensemble, load)
+        after = _beside(ensemble, leader, load, slices, calm_s)
         taken = _snapshots_taken(leader) - first
         load.close()
-    if not rates[True] or not rates[False]:
-        raise LoadError(f"{taken} snapshots: there is nothing to compare")
-    calm, busy = (statistics.mean(rates[key]) for key in (False, True))
-    yield Figure("set 8x16 without a snapshot", calm, "op/s", f"{len(rates[False])} slices")
-    yield Figure("set 8x16 during a snapshot", busy, "op/s", f"{len(rates[True])} slices")
-    cost = 100 * (1 - busy / calm)
+    calm = [found for found in slices if not found.beside_snapshot]
+    busy = [found for found in slices if found.beside_snapshot]
+    if not calm or not busy or not taken:
+        raise LoadError(f"{taken} snapshots beside the load: there is nothing to compare")
+    yield from _cost_of_snapshots(calm, busy)
+    detail = (
+        f"{count:,} znodes, {taken} snapshots of the leader; without one, before and after: "
+        f"{before.longest_ms:.1f} and {after.longest_ms:.1f} ms, p99.9 {before.p999_ms:.1f} and "
+        f"{after.p999_ms:.1f} ms"
+    )
+    yield from during.figures("longest write at the leader beside snapshots", detail)
+
+
+class _Slice(NamedTuple):
+    """What the load had of a short time, all of it beside a snapshot or none of it."""
+
+    beside_snapshot: bool
+    ops_per_s: float
+    cpu_us_per_op: float
+
+
+def _cost_of_snapshots(calm: list[_Slice], busy: list[_Slice]) -> Iterator[Figure]:
+    for what, slices in (("without", calm), ("during", busy)):
+        rate = statistics.mean(one.ops_per_s for one in slices)
+        cpu_us = sum(one.ops_per_s * one.cpu_us_per_op for one in slices) / rate / len(slices)
+        detail = f"{len(slices)} slices; CPU of the members {cpu_us:.1f} us for each"
+        yield Figure(f"set 8x16 {what} a snapshot", rate, "op/s", detail)
+    calm_rate, busy_rate = (statistics.mean(one.ops_per_s for one in s) for s in (calm, busy))
+    cost = 100 * (1 - busy_rate / calm_rate)
     yield Figure("throughput that a snapshot costs", cost, "%", "while a member writes one")
-    detail = f"{count:,} znodes, {taken} snapshots of the leader"
-    yield from probe.figures("longest write at the leader beside snapshots", detail)
+
+
+def _beside(
+    ensemble: Ensemble, leader: Member, load: Load, slices: list[_Slice], seconds: float
+) -> Probe:
+    with Probe((LOOPBACK, leader.client_port), "set") as probe:
+        _measure(ensemble, load, slices, seconds)
+    return probe
+
+
+def _finish_snapshots(ensemble: Ensemble, load: Load) -> None:
+    """Until none is under way, and none is due for what was written beside the last one."""
+    deadline = time.monotonic() + SNAPSHOT_WITHIN_S
+    while _snapshot_under_way(ensemble):
+        if time.monotonic() > deadline:
+            raise LoadError(f"snapshots follow each other for {SNAPSHOT_WITHIN_S:g} s")
+        _await_no_snapshot(ensemble)
+        load.measure(SLICE_S)
 
 
 def _sets(ensemble: Ensemble, size_bytes: int) -> Load:
@@ -140,17 +184,16 @@ def _sets(ensemble: Ensemble, size_bytes: int) -> Load:
     return Load(hosts(ensemble), "set", connections=8, window=16, size_bytes=size_bytes, root=root)
 
 
-def _measure(
-    ensemble: Ensemble, load: Load, rates: dict[bool, list[float]], seconds: float
-) -> None:
-    """Rates of the load, slice by slice, with and without a snapshot under way in all of it."""
+def _measure(ensemble: Ensemble, load: Load, slices: list[_Slice], seconds: float) -> None:
+    """The load, slice by slice, with or without a snapshot under way in all of it."""
+    pids = [member.pid for member in ensemble.members]
     deadline = time.monotonic() + seconds
     before = _snapshot_under_way(ensemble)
     while time.monotonic() < deadline:
-        rate = load.measure(SLICE_S).ops_per_s
+        found = load.measure(SLICE_S, pids)
         after = _snapshot_under_way(ensemble)
         if before == after:
-            rates[after].append(rate)
+            slices.append(_Slice(after, found.ops_per_s, found.cpu_us_per_op or 0.0))
         before = after
 
 

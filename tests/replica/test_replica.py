@@ -758,7 +758,7 @@ def test_a_snapshot_is_late_once_its_log_has_outgrown_the_tree(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a start has to read is bounded, also where writes come faster than it is written."""
-    monkeypatch.setattr("zabd.replica.replica.SMALL_TREE_BYTES", 3_000)
+    monkeypatch.setattr("zabd.replica.replica.SMALL_TREE_BYTES", 1_500)
     ensemble = Ensemble(1, snapshot_every_txns=4)
     replica = ensemble.members[1]
     later = ensemble._later

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zabd.server.pace import BUSY_SHARE, Pace
+from zabd.server.pace import BUSY_SHARE, LATE_SHARE, Pace
 
 PIECE_S = 0.002
 DISK_S = 0.0003
@@ -73,18 +73,17 @@ def test_with_nobody_there_it_goes_on_at_once() -> None:
     assert took_s == pytest.approx(100 * (PIECE_S + DISK_S))
 
 
-def test_work_that_has_come_to_be_first_rests_no_more() -> None:
-    """A number that stays the same is nobody who asks, though requests come all the time."""
+def test_late_work_hurries_and_leaves_room_all_the_same() -> None:
+    """Q1: a member that did nothing else until it is done would have stopped its clients."""
     loop = Clockwork()
     late = False
-    pace = Pace(loop, lambda: -1 if late else loop.requests)  # type: ignore[arg-type]
+    pace = Pace(loop, lambda: loop.requests, lambda: late)  # type: ignore[arg-type]
     work(loop, 10, pace, requests_between=1)
 
     late = True
     took_s = work(loop, 100, pace, requests_between=1)
 
-    rest_s = PIECE_S / BUSY_SHARE - PIECE_S
-    assert took_s == pytest.approx(100 * (PIECE_S + DISK_S) + rest_s, rel=0.05)
+    assert 100 * PIECE_S / took_s == pytest.approx(LATE_SHARE, rel=0.05)
 
 
 def test_a_longer_piece_is_followed_by_a_longer_rest() -> None:

@@ -58,6 +58,10 @@ READ_ONLY_AFTER_TICKS = 2
 
 Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]
 
+LATE_LOG_TREES = 2
+"""A snapshot under way is late once the log behind it is so many times as large as the tree. At
+20,000 small sets a second it is not; a start reads such a log in the time of two trees."""
+
 DIGESTS_KEPT = 64
 """Digests remembered for comparison; a leader's word comes right behind its commit."""
 
@@ -124,9 +128,9 @@ class Replica:
 
     @property
     def snapshot_is_late(self) -> bool:
-        """Whether there is so much log behind the snapshot under way that it must not wait."""
+        """Whether there is so much log behind the snapshot under way that it has to hurry."""
         worth_bytes = max(self.tree.data_bytes, SMALL_TREE_BYTES)
-        return self._taking_snapshot and self._bytes_since_snapshot > worth_bytes
+        return self._taking_snapshot and self._bytes_since_snapshot > LATE_LOG_TREES * worth_bytes
 
     def accept(self, connection_id: ConnectionId, address: str, now_ms: int) -> None:
         """A client connected from `address` (host:port)."""

@@ -119,7 +119,7 @@ class Driver:
         self._streams: dict[LinkId, Stream] = {}
         self._installations: dict[LinkId, Installation] = {}
         self._space_low = False
-        self._pace = Pace(loop, self._heard)
+        self._pace = Pace(loop, self._heard, lambda: self.replica.snapshot_is_late)
         self._replica: Replica | None = None
         self._performers = self._table()
         storage.on_failure = self._storage_failed
@@ -368,13 +368,8 @@ class Driver:
         ).start()
 
     def _heard(self) -> int:
-        """Another number than before if clients of this or of another member want something.
-
-        They come second once the log, which a start has to read, has outgrown the tree.
-        """
+        """Another number than before if clients of this or of another member want something."""
         replica = self.replica
-        if replica.snapshot_is_late:
-            return -1
         return replica.clients.stats.received + replica.tree.zxid
 
     def _notify(self, effect: effects.Notify) -> None:
