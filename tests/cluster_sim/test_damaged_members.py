@@ -21,7 +21,15 @@ from zabd.cluster_sim.shape import Shape
 from zabd.model.ids import MemberId
 from zabd.storage.config import OnDamage, StorageConfig
 from zabd.storage.disk import Create, DiskOp, Read, Rename, Sync, SyncDir, WriteAt
-from zabd.storage.epochs import EPOCHS, Epochs, decode_epochs, encode_epochs
+from zabd.storage.epochs import (
+    EPOCHS,
+    IDENTITY,
+    Epochs,
+    Identity,
+    decode_epochs,
+    decode_identity,
+    encode_epochs,
+)
 from zabd.storage.record import MarkKind, encode_mark, segment_number
 from zabd.storage.snapshots import DAMAGED, snapshot_zxid
 from zabd.zab import effects as fx
@@ -118,9 +126,9 @@ def comes_back(world: World, member: CoreMember, expected: Standing) -> None:
     world.settle()
 
 
-def all_down() -> World:
+def all_down(snapshot_every: int = 1_000) -> World:
     """An ensemble with a history, all of whose members have been killed."""
-    world = World()
+    world = World(snapshot_every)
     world.run_until(lambda: world.serves(*world.voters) and world.commits() > 80)
     world.end_work()
     world.run_for(1_000)  # all three have all of it
@@ -567,6 +575,79 @@ def test_f32_an_empty_and_a_stale_member_do_not_forget_what_the_third_one_has() 
     assert world.a_leader() is None
     assert world.commits() == committed
     newest.start()
+    world.settle()
+
+
+def found_anew(world: World, member: CoreMember) -> None:
+    """Start it as an operator does who says that its directory is all there is."""
+    plain = world.storage_config
+    given_up = identity_of(member).cluster_id
+
+    def founding(number: MemberId) -> StorageConfig:
+        config = plain(number)
+        return replace(config, found_anew=given_up) if number == member.id else config
+
+    world.storage_config = founding  # type: ignore[method-assign]
+    member.start()
+    world._idle = False
+    world.begin_work()
+
+
+def identity_of(member: CoreMember) -> Identity:
+    """Whose directory it is."""
+    return decode_identity(bytes(member.image.content(IDENTITY)))
+
+
+@pytest.mark.parametrize("snapshot_every", [20, 1_000])
+def test_a_cluster_is_founded_anew_from_the_copy_that_is_left(snapshot_every: int) -> None:
+    """S21: two of three directories are empty; all wait until an operator names the third one.
+
+    Everything that was acknowledged is there, under a new id, and stays so over a power cut of all,
+    though the log of the copy goes on to name the former cluster.
+    """
+    world = all_down(snapshot_every)
+    copy, *others = world.members.values()
+    former = identity_of(copy).cluster_id
+    for member in others:
+        member.lose_disks()
+    start_all(world)
+    world.run_for(3_000)
+    assert not any(world.serves(member.id) for member in world.members.values())
+
+    copy.crash(power=False)
+    found_anew(world, copy)
+    world.run_until(lambda: world.serves(*world.voters))
+    world.must_go_on()
+
+    ids = {identity_of(member).cluster_id for member in world.members.values()}
+    assert len(ids) == 1
+    assert former not in ids
+    assert identity_of(copy).former == (former,)
+    for member in world.members.values():
+        member.crash(power=True)
+    start_all(world)  # with the option left in place: it does nothing any more
+    world.settle()
+    assert {identity_of(member).cluster_id for member in world.members.values()} == ids
+
+
+def test_nothing_is_founded_anew_beside_a_member_that_has_a_history() -> None:
+    """It waits and follows nobody until it is started without the option; then all is as it was."""
+    world = all_down()
+    told, left, emptied = world.members.values()
+    emptied.lose_disks()
+    before = identity_of(told)
+    left.start()
+    emptied.start()
+    found_anew(world, told)
+
+    world.run_for(5_000)
+
+    assert not any(world.serves(member.id) for member in world.members.values())
+    assert identity_of(told) == before
+    assert identity_of(emptied).cluster_id is None
+    told.crash(power=False)
+    world.storage_config = partial(CoreLevel.storage_config, world)  # type: ignore[method-assign]
+    told.start()
     world.settle()
 
 

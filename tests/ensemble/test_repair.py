@@ -1,10 +1,13 @@
 """Damage on the disk of one member of three: the others repair it, and nobody notices."""
 
-from contextlib import closing
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.ensemble.harness import BackgroundWriter, serving, wait_until
+from tests.ensemble.harness import BackgroundWriter, lay_out, serving, wait_until
 from tests.ensemble.test_joining import agree
 
 from zabd.cli.members import CommandLauncher, Ensemble, Member, daemon_command
@@ -98,6 +101,70 @@ def test_a_member_that_nobody_can_repair_says_so_and_an_operator_decides(tmp_pat
             ensemble.wait_serving()
             assert "given_up" in hurt[0].log_tail()
             wait_until(lambda: agree(ensemble), "equal digests at one zxid")
+
+
+def test_a_cluster_is_founded_anew_from_one_copy_when_an_operator_says_so(tmp_path: Path) -> None:
+    """Two of three directories are empty. They wait; one option, with the cluster's id, goes on."""
+    with serving(tmp_path) as ensemble:
+        copy, *others = ensemble.members
+        with BackgroundWriter(copy.address) as writer:
+            writer.wait_for_more(50)
+            writer.stop()
+            wait_until(lambda: agree(ensemble), "equal digests at one zxid")
+            for member in ensemble.members:
+                member.kill()
+            for member in others:
+                shutil.rmtree(member.data)
+            for member in ensemble.members:
+                member.start()
+            wait_until(lambda: "waits_for_repair" in copy.log_tail(), "a line in the log")
+            cluster = found(r"event=waits_for_repair .*cluster=(\w+)", copy.log_tail())
+
+            copy.kill()
+            with told_to_found_anew(copy, cluster):
+                ensemble.wait_serving()
+                assert writer.missing_from(copy) == []
+                assert writer.missing_from(others[0]) == []
+                wait_until(lambda: agree(ensemble), "equal digests at one zxid")
+        copy.kill()
+        copy.start()  # without the option, and it is a voter of the new cluster like the others
+        others[1].kill()
+        ensemble.wait_serving([copy, others[0]])
+
+
+def test_one_member_becomes_one_of_three(tmp_path: Path) -> None:
+    """Nobody else has ever had anything, so what it has is all there is."""
+    with serving(tmp_path / "one", voters=1) as alone:
+        with BackgroundWriter(alone.members[0].address) as writer:
+            writer.wait_for_more(50)
+            writer.stop()
+        cluster = found(r"cluster (\w+)", (alone.members[0].data / "identity").read_text())
+        alone.members[0].kill()
+        with lay_out(tmp_path / "three", voters=3) as three:
+            first, *added = three.members
+            shutil.copytree(alone.members[0].data, first.data, dirs_exist_ok=True)
+            for member in added:
+                member.start()
+            with told_to_found_anew(first, cluster):
+                three.wait_serving()
+                assert writer.missing_from(added[1]) == []
+
+
+@contextmanager
+def told_to_found_anew(member: Member, cluster: str) -> Iterator[None]:
+    """Start it as the operator does, once; it is killed in the end."""
+    with closing(CommandLauncher([*daemon_command(), "--found-anew", cluster])) as launcher:
+        ordinary, member._launcher = member._launcher, launcher
+        member.start()
+        yield
+        member._launcher = ordinary
+
+
+def found(pattern: str, text: str) -> str:
+    """What the pattern's group stands for in a text that has to have it."""
+    match = re.search(pattern, text)
+    assert match is not None, text
+    return match[1]
 
 
 def srvr(member: Member) -> str:

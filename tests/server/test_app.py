@@ -28,6 +28,7 @@ from zabd.server.identity import Identity
 from zabd.storage import OsDisk
 from zabd.storage import disk as disk_ops
 from zabd.storage.disk import Disk, DiskFault, DiskOp, DiskOutcome, Lane
+from zabd.storage.epochs import decode_identity
 from zabd.wire.connection import ClientConnection, ClientItem, Reply
 from zabd.zab.messages import Notification, PeerState, Standing
 
@@ -109,6 +110,7 @@ def server_of(
     trail: Trail | None = None,
     disk_factory: Callable[[str, Post], Disk] = OsDisk,
     kind: type[Server] = Server,
+    seed: int | None = None,
 ) -> Server:
     """A member on the machine's own disk."""
     return kind(
@@ -116,7 +118,7 @@ def server_of(
         disk_factory=disk_factory,
         clock=SystemClock(),
         identity=Identity("host", 1),
-        rng=random.Random(config.member_id),
+        rng=random.Random(config.member_id if seed is None else seed),
         trace=trail or Trail(),
     )
 
@@ -243,6 +245,47 @@ def test_a_damaged_member_says_so_until_the_others_have_repaired_it(
                 session.close()
 
     run(scenario)
+
+
+def test_only_the_cluster_that_is_named_is_given_up_for_a_new_one(
+    fresh: Callable[[], Path],
+) -> None:
+    """S21: `--found-anew` refuses a directory of no cluster, or a damaged one; it works once."""
+
+    async def scenario() -> None:
+        directory = fresh()
+        with pytest.raises(StorageError, match="belongs to no cluster"):
+            await server_of(alone(directory, found_anew=b"other")).start()
+        trail = Trail()
+        await serve_once(server_of(alone(directory), trail))
+        first = cluster_of(directory)
+        await serve_once(server_of(alone(directory, found_anew=b"other"), trail))
+        assert trail.of("founds_nothing")
+        assert cluster_of(directory) == first
+
+        await serve_once(server_of(alone(directory, found_anew=first), seed=7))
+        second = cluster_of(directory)
+        assert second != first
+        await serve_once(server_of(alone(directory, found_anew=first)))
+        assert cluster_of(directory) == second
+
+        (directory / "distrust").write_bytes(b"no note")
+        config = config_of(1, members(3), data_dir=str(directory), found_anew=second)
+        with pytest.raises(StorageError, match="this directory is damaged"):
+            await server_of(config).start()
+
+    run(scenario)
+
+
+async def serve_once(server: Server) -> None:
+    """Start it, wait until it serves, stop it."""
+    async with running(server):
+        await until(lambda: server.driver.replica.serving)
+
+
+def cluster_of(directory: Path) -> bytes | None:
+    """Which cluster a directory belongs to."""
+    return decode_identity((directory / "identity").read_bytes()).cluster_id
 
 
 def test_a_member_whose_tree_differs_is_rebuilt_by_its_next_start(

@@ -56,6 +56,21 @@ def test_standalone_is_an_ensemble_of_one() -> None:
     assert notices == ()
 
 
+def test_what_founding_anew_gives_up_is_said() -> None:
+    """The option names the cluster that ends by it."""
+    config, notices = load(member_id=1, found_anew="5f0c3a71")
+
+    assert config.found_anew == bytes.fromhex("5f0c3a71")
+    [notice] = notices
+    assert notice.startswith("--found-anew: a new cluster begins with what this member has;")
+    with pytest.raises(ConfigError, match="this is an observer"):
+        load(
+            "server.1=a:1:2;3\nserver.2=b:1:2;3\nserver.3=c:1:2:observer;3",
+            member_id=3,
+            found_anew="5f0c3a71",
+        )
+
+
 def test_a_larger_default_ensemble_is_one_option() -> None:
     """--ensemble 5 needs no file either."""
     config, _ = load(member_id=5, ensemble=5)
@@ -187,6 +202,7 @@ def test_a_bad_value_is_refused_with_place_key_and_value(text: str, complaint: s
         ({"member_id": 4}, "command line, --id: 4 is no member of the ensemble, which is 1, 2, 3"),
         ({"member_id": 0, "standalone": True}, "command line, --id: 0 is not a member id"),
         ({"ensemble": 0}, "--ensemble 0 is not from 1 to 99"),
+        ({"member_id": 1, "found_anew": "mine"}, "--found-anew mine: the id of a cluster is hexa"),
         ({"ensemble": 3, "standalone": True}, "--ensemble says who the members are"),
         ({"environment": {"ZABD_TICKTIME": "x"}}, "environment, ZABD_TICKTIME: tickTime=x is not"),
         ({"options": {"tickTime": "x"}}, "command line, --tickTime: tickTime=x is not"),

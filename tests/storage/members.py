@@ -135,9 +135,9 @@ class Member:
         self.persist_epochs(epoch, epoch)
         return self
 
-    def persist_epochs(self, accepted: int, current: int) -> bool:
+    def persist_epochs(self, accepted: int, current: int, cluster_id: bytes = CLUSTER) -> bool:
         done: list[bool] = []
-        self.storage.persist_epochs(accepted, current, CLUSTER, lambda: done.append(True))
+        self.storage.persist_epochs(accepted, current, cluster_id, lambda: done.append(True))
         self.run()
         return bool(done)
 

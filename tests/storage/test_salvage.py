@@ -9,11 +9,18 @@ import pytest
 from tests.storage.crash_disk import CrashDisk, Inode
 from tests.storage.members import CLUSTER, History, Member, last_of, zxids
 
-from zabd.model import DamagedError, StorageError
+from zabd.model import DamagedError, LocalProtocolError, StorageError
 from zabd.storage import OnDamage, Recovered, StorageConfig
 from zabd.storage.disk import DiskOp, Read
 from zabd.storage.distrust import DISTRUST
-from zabd.storage.epochs import EPOCHS, IDENTITY, Epochs, encode_epochs
+from zabd.storage.epochs import (
+    EPOCHS,
+    IDENTITY,
+    Epochs,
+    Identity,
+    decode_identity,
+    encode_epochs,
+)
 from zabd.storage.record import SEGMENT_HEADER_BYTES, segment_file
 from zabd.storage.snapshots import DAMAGED
 from zabd.zab.log import GENESIS, RECORD_MAGIC
@@ -366,3 +373,45 @@ def test_a_segment_that_was_begun_proves_what_the_one_before_it_held() -> None:
     assert isinstance(result, DamagedError)
     assert last in str(result)
     assert start(disk)[1].damaged is not None
+
+
+# --- founded anew ---------------------------------------------------------------------------------
+
+
+def test_a_directory_leaves_its_cluster_only_for_a_new_one_and_only_if_told_to() -> None:
+    """E3, and its log, which goes on to name the former one, is still its own."""
+    disk, _ = busy_member()
+    with pytest.raises(LocalProtocolError, match="belongs to the ensemble"):
+        recovering(disk.copy(), REFUSE).persist_epochs(7, 7, b"new")
+
+    member = recovering(disk, replace(REFUSE, found_anew=CLUSTER))
+    member.persist_epochs(7, 7, b"new")
+
+    owner = decode_identity(bytes(member.disk.files[IDENTITY].data))
+    assert owner == Identity(owner.member, b"new", (CLUSTER,))
+    again = Member(member.disk.copy(), config=REFUSE)
+    found = again.recover()
+    assert found.cluster_id == b"new"
+    assert zxids(found, again.tree) == WHOLE
+
+
+def test_of_an_ensemble_founded_anew_a_lost_identity_is_not_guessed() -> None:
+    """The log names the former cluster, the snapshots maybe the new one: it asks the others."""
+    disk, history = busy_member()
+    member = recovering(disk, replace(REFUSE, found_anew=CLUSTER))
+    member.persist_epochs(7, 7, b"new")
+    assert member.snapshot(history.batches[:]) is None
+    hurt = with_file(member.disk.copy(), IDENTITY, b"no identity")
+
+    again = Member(hurt, config=REPAIR)
+    found = again.recover()
+
+    assert found.damaged is not None
+    assert found.cluster_id is None
+
+
+def recovering(disk: CrashDisk, config: StorageConfig) -> Member:
+    """A member that has started on this disk."""
+    member = Member(disk, config=config)
+    member.recover()
+    return member

@@ -9,7 +9,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from zabd.model.errors import LocalProtocolError, RemoteProtocolError
@@ -229,7 +229,7 @@ class World:
         for number in numbers or self.members:
             self._start(self.members[number])
 
-    def _start(self, member: MemberUnderTest) -> None:
+    def _start(self, member: MemberUnderTest, *, founds_anew: bool = False) -> None:
         assert member.peer is None
         extra = (
             {}
@@ -244,7 +244,7 @@ class World:
             new_cluster=self.shape.new_cluster,
             **extra,
         )
-        recovered = member.store.recovered()
+        recovered = replace(member.store.recovered(), founds_anew=founds_anew)
         member.incarnation += 1
         member.log_lane.clear()
         member.epoch_lane.clear()
@@ -280,10 +280,10 @@ class World:
             late = self.random.random() < self.shape.half_open
             self._close(end, late_ms=self.random.randint(1, 5 * self.shape.tick_ms) if late else 0)
 
-    def restart(self, number: int) -> None:
+    def restart(self, number: int, *, founds_anew: bool = False) -> None:
         if self.members[number].peer is None:
             self._say(number, "restarts")
-            self._start(self.members[number])
+            self._start(self.members[number], founds_anew=founds_anew)
 
     def wipe(self, number: int) -> None:
         """Replace the disk of a member that is down."""

@@ -3,6 +3,7 @@
 ensemble 3 observers=1 seed=1      the shape, and the fixed latency and disk time in ms
 start 1 2 | start                  these members, or all
 crash 1 | restart 1 | wipe 1       keep=N of the operations on their way to the disk survive
+found_anew 3                       restart it to found a new cluster with its history
 damage 1 keep=2                    all but its first two batches are lost, with its promises
 purge 1                            the log keeps only what no snapshot holds
 part 1 2 / 3 | heal | cut 1 2      partitions, and links
@@ -31,6 +32,7 @@ SENTENCES = {
     "damaged": "is damaged: {told}",
     "waits_for_repair": "says that no leader can be elected without {members}",
     "foreign_member": "takes {other} for a member of another cluster",
+    "founds_nothing": "founds nothing: others have a history or a cluster, {members}",
     "restarts": "restarts",
     "refuses": "refuses a message: {told}",
     "delivers": "delivers {told}",
@@ -74,6 +76,8 @@ class Scenario:
             case "restart":
                 for word in plain:
                     world.restart(int(word))
+            case "found_anew":
+                world.restart(int(plain[0]), founds_anew=True)
             case "wipe":
                 world.wipe(int(plain[0]))
             case "damage":

@@ -106,6 +106,13 @@ def _key_option(key: Key) -> Callable[[Callable[..., None]], Callable[..., None]
     help="Lose for good what is damaged here: go on, and vote, with what is left. "
     "Acknowledged writes may be gone; only for when the other members cannot repair this one.",
 )
+@click.option(
+    "--found-anew",
+    metavar="CLUSTER",
+    help="Found a new cluster from this member's directory, which belongs to CLUSTER now (its id, "
+    "in hexadecimal). What this copy lacks is lost, and members with a directory of CLUSTER are "
+    "shut out; only for when a majority has lost theirs, or when one member becomes several.",
+)
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set any key.")
 @click.option(
     "--log-format",
@@ -133,6 +140,7 @@ def command(
     standalone: bool,
     new_cluster: bool,
     give_up_damaged: bool,
+    found_anew: str | None,
     no_uvloop: bool,
     **keys: str | None,
 ) -> None:
@@ -155,6 +163,7 @@ def command(
                 standalone=standalone,
                 new_cluster=new_cluster,
                 give_up_damaged=give_up_damaged,
+                found_anew=found_anew,
             )
         )
     except ConfigError as error:

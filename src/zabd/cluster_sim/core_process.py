@@ -200,7 +200,8 @@ class CoreProcess(DiskWork):
             return
         if isinstance(found, StorageError):
             raise InvariantError("D11", f"{self} does not start: {found}")
-        state = recovered_state(found)
+        given_up = self.level.storage_config(self.member.id).found_anew
+        state = recovered_state(found, given_up)
         self.seen = self.level.checker.recovered(self.member.id, state)
         self._begin(state)
         self.step(ev.Start())
@@ -428,8 +429,8 @@ class CoreProcess(DiskWork):
         self.level.storage_failed(self.member, error)
 
 
-def recovered_state(found: Recovered) -> RecoveredState:
-    """What a disk holds, as a peer is told."""
+def recovered_state(found: Recovered, given_up: bytes | None = None) -> RecoveredState:
+    """What a disk holds, as a peer is told; `given_up` is the cluster that it has to leave."""
     return RecoveredState(
         found.accepted_epoch,
         found.current_epoch,
@@ -437,6 +438,7 @@ def recovered_state(found: Recovered) -> RecoveredState:
         found.delivered,
         found.tail,
         damaged=found.damaged is not None,
+        founds_anew=given_up is not None and found.cluster_id == given_up,
     )
 
 

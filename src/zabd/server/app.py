@@ -173,6 +173,7 @@ class Server:
                 segment_bytes=config.segment_bytes,
                 snapshots_kept=config.snapshots_kept,
                 on_damage=_on_damage(config),
+                found_anew=config.found_anew,
             ),
             lambda: int(loop.time() * 1000),
             self._trace,
@@ -207,8 +208,10 @@ class Server:
                 "znodes": len(builder.tree.nodes),
                 "tail": len(result.tail),
                 "empty": result.empty,
+                "cluster": result.cluster_id.hex() if result.cluster_id else None,
             },
         )
+        _check_found_anew(self.config.found_anew, result, self._trace)
         if result.damaged is not None:
             self._trace(
                 "waits_to_be_repaired",
@@ -286,6 +289,8 @@ class Server:
             recovered.delivered,
             recovered.tail,
             damaged=recovered.damaged is not None,
+            founds_anew=recovered.cluster_id is not None
+            and recovered.cluster_id == config.found_anew,
         )
         return Replica(
             replica_config,
@@ -331,6 +336,28 @@ def _on_damage(config: ServerConfig) -> OnDamage:
         return OnDamage.GIVE_UP
     others = [voter for voter in config.voters if voter != config.member_id]
     return OnDamage.REPAIR if others else OnDamage.REFUSE
+
+
+def _check_found_anew(given: bytes | None, found: Recovered, trace: Trace) -> None:
+    """A directory that is not what the operator named is no beginning of anything."""
+    if given is None:
+        return
+    if found.damaged is not None:
+        raise StorageError(
+            f"--found-anew: this directory is damaged ({found.damaged}); take one that is whole, "
+            "or give up what is damaged here first (--give-up-damaged)"
+        )
+    if found.cluster_id is None:
+        raise StorageError(
+            "--found-anew: this directory belongs to no cluster, so nothing can begin with it; "
+            "start the member whose directory is to be the beginning with this option"
+        )
+    if found.cluster_id != given:
+        what = (
+            "--found-anew does nothing: this directory belongs to another cluster, because that "
+            "was another member's, or because the new one is founded; leave the option out"
+        )
+        trace("founds_nothing", {"level": "warning", "what": what, "named": given.hex()})
 
 
 async def _bind(listening: Awaitable[None], what: str) -> None:

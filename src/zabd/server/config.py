@@ -60,6 +60,7 @@ class ServerConfig:
     quorum_on_all_addresses: bool = False
     new_cluster: bool = False
     give_up_damaged: bool = False
+    found_anew: bytes | None = None  # the id of the cluster that is given up for a new one
     read_only_enabled: bool = False
     local_sessions: bool = False
     local_sessions_upgrade: bool = False

@@ -58,6 +58,7 @@ class Sources:
     standalone: bool = False
     new_cluster: bool = False
     give_up_damaged: bool = False
+    found_anew: str | None = None
 
 
 def resolve(sources: Sources, read_myid: Callable[[str], str | None]) -> Resolved:
@@ -101,6 +102,7 @@ class _Resolution:
             members=members,
             new_cluster=self._sources.new_cluster,
             give_up_damaged=self._sources.give_up_damaged,
+            found_anew=self._found_anew(me),
             **values,
         )
         self._check_voters(config)
@@ -109,7 +111,26 @@ class _Resolution:
                 "--give-up-damaged: whatever is damaged in this member's directory is lost for "
                 "good, acknowledged writes among it; leave the option out of the next start"
             )
+        if config.found_anew is not None:
+            self._notices.append(
+                "--found-anew: a new cluster begins with what this member has; acknowledged writes "
+                "that only others had are lost for good, and so is their way back"
+            )
         return Resolved(config, tuple(self._notices))
+
+    def _found_anew(self, me: Member) -> bytes | None:
+        given = self._sources.found_anew
+        if given is None:
+            return None
+        if me.observer:
+            raise ConfigError("--found-anew is for a member that votes, and this is an observer")
+        try:
+            return bytes.fromhex(given)
+        except ValueError:
+            raise ConfigError(
+                f"--found-anew {given}: the id of a cluster is hexadecimal, as the log lines "
+                "waits_for_repair and recovered have it"
+            ) from None
 
     # Which value each key has.
 

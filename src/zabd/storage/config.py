@@ -51,6 +51,9 @@ class StorageConfig:
     on_damage: OnDamage = OnDamage.REFUSE
     """A member of an ensemble repairs; one that is alone refuses."""
 
+    found_anew: bytes | None = None
+    """The operator lets a directory of this ensemble become the beginning of another one."""
+
     def __post_init__(self) -> None:
         if self.snapshots_kept < SNAPSHOTS_KEPT_MIN:
             raise ConfigError(

@@ -5,7 +5,8 @@ Invariants
         promises them (S19, D3, D10).
     E2  The epochs are written before the identity when a directory is made: an identity without
         epochs is damage, never a new directory.
-    E3  A directory serves one member of one ensemble for ever (S22).
+    E3  A directory serves one member of one ensemble for ever (S22), unless an operator has an
+        ensemble founded anew from it: then it remembers the former ones, which its log names.
 """
 
 from typing import Final, NamedTuple
@@ -27,10 +28,21 @@ class Epochs(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """The owner of a directory; the cluster id is None until the member has joined an ensemble."""
+    """The owner of a directory; the cluster id is None until the member has joined an ensemble.
+
+    `former` are the ids of the ensembles from which this one was founded anew, oldest first.
+    """
 
     member: MemberId
     cluster_id: bytes | None
+    former: tuple[bytes, ...] = ()
+
+    def joined(self, cluster_id: bytes) -> "Identity":
+        """The same member in this ensemble, which it has founded anew if it had another one."""
+        if self.cluster_id in {None, cluster_id}:
+            return self._replace(cluster_id=cluster_id)
+        former = (*self.former, self.cluster_id)
+        return Identity(self.member, cluster_id, tuple(filter(None, former)))
 
 
 def encode_epochs(epochs: Epochs) -> bytes:
@@ -58,24 +70,31 @@ def decode_epochs(data: bytes) -> Epochs:
 def encode_identity(identity: Identity) -> bytes:
     """The identity file."""
     cluster = "none" if identity.cluster_id is None else identity.cluster_id.hex()
-    return small_file.encode(IDENTITY, {"member": str(identity.member), "cluster": cluster})
+    values = {"member": str(identity.member), "cluster": cluster}
+    if identity.former:
+        values["former"] = " ".join(one.hex() for one in identity.former)
+    return small_file.encode(IDENTITY, values)
 
 
 def decode_identity(data: bytes) -> Identity:
     """What the identity file says; DamagedError if it is not one that `encode_identity` made."""
     values = small_file.decode(IDENTITY, data)
     cluster = values["cluster"]
-    return Identity(int(values["member"]), None if cluster == "none" else bytes.fromhex(cluster))
+    former = tuple(map(bytes.fromhex, values.get("former", "").split()))
+    cluster_id = None if cluster == "none" else bytes.fromhex(cluster)
+    return Identity(int(values["member"]), cluster_id, former)
 
 
-def check_identity(found: Identity, member: MemberId, cluster_id: bytes | None) -> None:
+def check_identity(
+    found: Identity, member: MemberId, cluster_id: bytes | None, former: tuple[bytes, ...] = ()
+) -> None:
     """Refuse a directory of another member or of another ensemble (S22)."""
     if found.member != member:
         raise StorageError(
             f"the data directory belongs to member {found.member} and this is member {member}; "
             "give each member the directory it was started on first"
         )
-    if cluster_id is not None and found.cluster_id not in {None, cluster_id}:
+    if cluster_id is not None and found.cluster_id not in {None, cluster_id, *former}:
         raise StorageError(
             f"the data directory belongs to the ensemble {(found.cluster_id or b'').hex()} and "
             f"this member to {cluster_id.hex()}; name the directory that belongs to this ensemble"

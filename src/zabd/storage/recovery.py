@@ -383,7 +383,7 @@ def _read_headers(home: Home) -> Procedure[tuple[list[SegmentHeader], list[str]]
         if header.number != number:
             original = segment_file(header.number)
             raise DamagedFileError(file, 0, header.base.zxid, f"it is a copy of {original}")
-        check_identity(header.owner, home.owner.member, home.owner.cluster_id)
+        check_identity(header.owner, *home.owner)
         headers.append(header)
     return headers, []
 

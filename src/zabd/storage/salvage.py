@@ -231,8 +231,9 @@ def _identity(data: Disk, names: list[str], member: MemberId, found: _Found) -> 
             yield from set_aside(data, [IDENTITY])
     clusters = [header.owner.cluster_id for header in found.headers]
     clusters += yield from _clusters_of_snapshots(data, names)
-    known = [cluster for cluster in clusters if cluster is not None]
-    identity = Identity(member, known[-1] if known else None)
+    known = tuple(dict.fromkeys(cluster for cluster in clusters if cluster is not None))
+    # Of several, one was founded anew from another, and which one is the last nobody can say.
+    identity = Identity(member, *known) if len(known) == 1 else Identity(member, None, known)
     yield data, small_file.replace(IDENTITY, encode_identity(identity), names)
     return identity
 

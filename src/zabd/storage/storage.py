@@ -289,8 +289,10 @@ class Storage:
                 f"{current} cannot follow {promised.accepted} and {promised.current}"
             )
         known = self._home.owner.cluster_id
-        if known is not None and cluster_id not in {None, known}:
-            raise LocalProtocolError(f"the directory belongs to the ensemble {known.hex()}")
+        if known not in {None, cluster_id, self._config.found_anew} and cluster_id is not None:
+            raise LocalProtocolError(
+                f"the directory belongs to the ensemble {(known or b'').hex()}"
+            )
         if cluster_id is not None and len(cluster_id) > CLUSTER_ID_BYTES_MAX:
             raise LocalProtocolError(f"a cluster id has at most {CLUSTER_ID_BYTES_MAX} bytes")
 
@@ -306,8 +308,8 @@ class Storage:
         epochs = Epochs(accepted, current, self._log.durable)
         owner = self._home.owner
         ops: list[DiskOp] = []
-        if cluster_id is not None and owner.cluster_id is None:
-            owner = Identity(owner.member, cluster_id)
+        if cluster_id not in {None, owner.cluster_id}:
+            owner = owner.joined(cluster_id)
             ops += small_file.replace(IDENTITY, encode_identity(owner))
         ops += small_file.replace(EPOCHS, encode_epochs(epochs))
         mends = repaired and self._damaged

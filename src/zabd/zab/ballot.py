@@ -34,8 +34,9 @@ def vote_of(notification: Notification) -> Vote | None:
 
 
 def may_found(notification: Notification) -> bool:
-    """Whether the sender knows of no earlier life, and has forgotten none."""
-    return notification.history_empty and notification.standing is not Standing.DAMAGED
+    """Whether the sender knows of no earlier life, and has forgotten none, or is told to begin."""
+    told = notification.standing is Standing.FOUNDER
+    return told or (notification.history_empty and notification.standing is not Standing.DAMAGED)
 
 
 class Ballot:
@@ -95,15 +96,41 @@ class Ballot:
     def founding(self) -> bool:
         """Whether all that could know of an earlier life of this ensemble say there was none."""
         m = self._m
-        if not m.history_empty or m.config.observer or m.damaged:
+        if m.config.observer or m.damaged or not (m.history_empty or m.founds_anew):
             return False
         heard = self._heard()
         if not all(may_found(notification) for notification in heard):
             return False
+        copies = [one.sender for one in heard if not one.history_empty]
+        if m.founds_anew or copies:
+            return self._founding_anew(heard, len(copies) + m.founds_anew)
         told = m.standing is Standing.FOUNDER or any(
             notification.standing is Standing.FOUNDER for notification in heard
         )
         return told or len(heard) + 1 == len(m.config.voters)
+
+    def _founding_anew(self, heard: list[Notification], copies: int) -> bool:
+        """Whether one member brings a history, and nobody else knows of any cluster.
+
+        Of two copies nobody could say which one is meant; and one that still belongs to a cluster
+        might bring it back, with what the copy lacks.
+        """
+        new = (Standing.BLANK, Standing.FOUNDER)
+        return copies == 1 and all(
+            one in new for one in (self._m.standing, *(h.standing for h in heard))
+        )
+
+    def who_knows_better(self) -> tuple[MemberId, ...]:
+        """The voters with a history or a cluster, if we are to found a new one with our history."""
+        if not self._m.founds_anew:
+            return ()
+        told = {one.sender: one for one in (*self.votes.values(), *self.settled.values())}
+        new = (Standing.BLANK, Standing.FOUNDER)
+        return tuple(
+            voter
+            for voter in self._m.config.voters
+            if voter in told and not (told[voter].history_empty and told[voter].standing in new)
+        )
 
     def cluster_id(self) -> bytes | None:
         """What a voter knows of the cluster, though it may not come in time to say so again.
@@ -138,7 +165,8 @@ class Ballot:
         """Whether somebody knows of an earlier life of this ensemble, and nobody has a leader."""
         if self.settled:
             return False  # what was heard of those who look may be older than the new leader
-        return not self._m.history_empty or not all(map(may_found, self.votes.values()))
+        empty = self._m.history_empty or self._m.founds_anew
+        return not empty or not all(map(may_found, self.votes.values()))
 
     # --- what follows ---------------------------------------------------------------------------
 

@@ -73,3 +73,5 @@ class RecoveredState:
     tail: tuple[Batch, ...] = ()
     damaged: bool = False
     """Something is lost: the history is only what can be vouched for, the epochs the least ones."""
+    founds_anew: bool = False
+    """The operator says that this history is the beginning of a new cluster, or of nothing."""

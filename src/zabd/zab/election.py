@@ -7,6 +7,7 @@ quorum, the best history. Safety does not rest on that: discovery checks it agai
 A member without a cluster id votes, and is counted, only in a founding: when every configured voter
 has said in this round that its history is empty, or one was told by its operator to found. A member
 that is damaged neither votes nor counts: it waits for a leader that the others elect without it.
+One that is to found a cluster anew, with its history, leads that one, or does nothing.
 
 Invariants
     E2  A member votes only while its disk owes it nothing, so its vote speaks of durable history.
@@ -53,7 +54,13 @@ DAMAGED_TOO_MANY: Final = (
 )
 BLANK_TOO_MANY: Final = (
     "so many members have an empty directory that those with a history cannot elect a leader: "
-    "nothing is served until members that have a history come back with it"
+    "nothing is served until members that have a history come back with it, or an operator has a "
+    "new cluster founded from one copy (--found-anew, with the id of this cluster)"
+)
+NOT_THE_ONLY_COPY: Final = (
+    "this member is to found a new cluster from its history, and others have one as well or belong "
+    "to a cluster: nothing is founded. Start it without --found-anew to join them, or empty the "
+    "directories of those whose history is to be given up"
 )
 FOREIGN: Final = (
     "it belongs to another cluster than this member's data directory, so neither listens to the "
@@ -74,6 +81,7 @@ class Looking:
         "_hold_ms",
         "_lost",
         "_m",
+        "_others",
         "_retry_ms",
         "_retry_wait_ms",
     )
@@ -86,6 +94,7 @@ class Looking:
         self._early: dict[LinkId, FollowerInfo] = {}
         self._foreign: list[MemberId] = []
         self._forgetful: dict[MemberId, Standing] = {}
+        self._others: tuple[MemberId, ...] = ()
         self._finalize_ms: int | None = None
         self._hold_ms = 0
         self._retry_ms = 0
@@ -259,6 +268,7 @@ class Looking:
 
     def _tell_if_hopeless(self) -> None:
         """Say once, and whenever it changes, that no leader can be elected, and why."""
+        self._tell_if_not_the_only_copy()
         told = self._ballot.forgetful()
         members = self.hopeless
         forgetful = {member: told[member] for member in members}
@@ -268,7 +278,19 @@ class Looking:
         if members:
             names = ", ".join(f"{member} ({told[member].name.lower()})" for member in members)
             what = DAMAGED_TOO_MANY if Standing.DAMAGED in told.values() else BLANK_TOO_MANY
-            self._m.trace("waits_for_repair", {"level": "error", "members": names, "what": what})
+            facts: dict[str, object] = {"level": "error", "members": names, "what": what}
+            if self._m.cluster_id is not None:
+                facts["cluster"] = self._m.cluster_id.hex()
+            self._m.trace("waits_for_repair", facts)
+
+    def _tell_if_not_the_only_copy(self) -> None:
+        """Say once, and whenever it changes, why nothing is founded anew."""
+        others = self._ballot.who_knows_better()
+        if others and others != self._others:
+            names = ", ".join(map(str, others))
+            facts = {"level": "error", "members": names, "what": NOT_THE_ONLY_COPY}
+            self._m.trace("founds_nothing", facts)
+        self._others = others
 
     # --- the decision ---------------------------------------------------------------------------
 
@@ -277,7 +299,7 @@ class Looking:
             return
         ballot = self._ballot
         leader = ballot.running_leader()
-        if leader is not None:
+        if leader is not None and not self._m.founds_anew:
             self._m.transition = Follow(leader)
         elif not ballot.is_elected():
             self._finalize_ms = None
@@ -291,12 +313,16 @@ class Looking:
         if self._ballot.is_unanimous(without=self._lost):
             return True
         if self._finalize_ms is None:
-            self._finalize_ms = m.now_ms + FINALIZE_MS
+            # Who gives a whole cluster up takes the time to hear whether somebody is left of it.
+            wait_ms = m.config.sync_timeout_ms if m.founds_anew else FINALIZE_MS
+            self._finalize_ms = m.now_ms + wait_ms
         return m.now_ms >= self._finalize_ms
 
     def _elected(self, leader: MemberId) -> None:
         m = self._m
         if not self._begun or leader not in m.config.voters or (m.damaged and leader == m.me):
+            return
+        if m.founds_anew and not (leader == m.me and self._ballot.founding()):
             return
         if leader == m.me:
             early, self._early = tuple(self._early.items()), {}

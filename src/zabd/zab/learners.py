@@ -175,6 +175,10 @@ def check_follower_info(member: Member, info: FollowerInfo) -> None:
             f"member {info.member} claims to have accepted epoch {info.accepted_epoch}, "
             f"absurdly far from {member.accepted_epoch}"
         )
+    if member.founds_anew and info.standing not in (Standing.BLANK, Standing.FOUNDER):
+        raise RemoteProtocolError(
+            f"member {info.member} may know of a cluster, and this member founds another one"
+        )
     if info.standing is Standing.DAMAGED:
         return  # who it belonged to may be among what it lost
     if (info.cluster_id is None) != (info.standing is not Standing.VOTER):

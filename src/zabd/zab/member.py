@@ -75,6 +75,7 @@ class Member(History):
         "quorum",
         "rng",
         "round",
+        "to_found_anew",
         "trace",
         "transition",
     )
@@ -89,7 +90,9 @@ class Member(History):
         self.trace = trace
         self.accepted_epoch: Epoch = recovered.accepted_epoch
         self.current_epoch: Epoch = recovered.current_epoch
-        self.cluster_id = recovered.cluster_id
+        self.to_found_anew = recovered.founds_anew and not recovered.damaged
+        # Its disk goes on to name the former cluster until the new one is founded.
+        self.cluster_id = None if self.to_found_anew else recovered.cluster_id
         self.damaged = recovered.damaged
         assert self.current_epoch <= self.accepted_epoch, "I3"
         self.persisting: PersistEpochs | None = None
@@ -112,7 +115,13 @@ class Member(History):
             return Standing.DAMAGED
         if self.cluster_id is not None:
             return Standing.VOTER
-        return Standing.FOUNDER if self.config.new_cluster else Standing.BLANK
+        told = self.config.new_cluster or self.to_found_anew
+        return Standing.FOUNDER if told else Standing.BLANK
+
+    @property
+    def founds_anew(self) -> bool:
+        """Whether it is to found a cluster with the history of a former one, and has not yet."""
+        return self.to_found_anew and self.cluster_id is None
 
     @property
     def quiet(self) -> bool:

@@ -62,7 +62,7 @@ class Standing(IntEnum):
     BLANK = 1
     """It has no cluster id: new, or its disk was replaced. It votes only in a founding."""
     FOUNDER = 2
-    """It is blank, and its operator said that this is a new cluster."""
+    """Told by its operator that this is a new cluster; blank, or to begin it with its history."""
     DAMAGED = 3
     """It lost a part of its history or of its promises. It never votes, not even in a founding."""
 
