@@ -28,10 +28,13 @@ Frame = tuple[int, int]
 
 
 class Crowd:
-    """So many sessions at one member. A context manager: leaving it ends them."""
+    """So many sessions, evenly at these members. A context manager: leaving it ends them."""
 
-    def __init__(self, host: tuple[str, int], count: int, *, timeout_ms: int = 30_000) -> None:
-        self._host, self._timeout_ms = host, timeout_ms
+    def __init__(
+        self, hosts: Sequence[tuple[str, int]], count: int, *, timeout_ms: int = 30_000
+    ) -> None:
+        self._timeout_ms = timeout_ms
+        self._hosts = itertools.cycle(hosts)
         self._selector = selectors.DefaultSelector()
         self.sockets: list[socket.socket] = []
         self._unread: dict[socket.socket, bytes] = {}
@@ -42,7 +45,7 @@ class Crowd:
 
     def _open(self, count: int) -> None:
         greeting = ConnectRequest(0, 0, self._timeout_ms, 0, bytes(PASSWORD_SIZE), False)
-        fresh = [socket.create_connection(self._host, SILENCE_S) for _ in range(count)]
+        fresh = [socket.create_connection(next(self._hosts), SILENCE_S) for _ in range(count)]
         for one in fresh:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             one.sendall(encode_connect(greeting))

@@ -1,9 +1,9 @@
-"""One member with many clients: sessions, watchers, waiters.
+"""Members with many clients: sessions, watchers, waiters.
 
     python bench/many_clients.py [--sessions 10000] [--only STEP] [--quick] [--json] [--out DIR]
 
-A single member on this machine. Stalls are what another process sees that asks the member for one
-thing after the other.
+A single member on this machine, three of them where it says so. Stalls are what another process sees
+that asks the member for one thing after the other.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def sessions(given: argparse.Namespace) -> Iterator[Figure]:
     with members() as ensemble:
         [host], pid = hosts(ensemble), ensemble.members[0].pid
         before_mib, cpu_s = resident_mib(pid), cpu_seconds([pid])
-        with Crowd(host, count, timeout_ms=30_000) as crowd:
+        with Crowd([host], count, timeout_ms=30_000) as crowd:
             cpu_s = cpu_seconds([pid]) - cpu_s
             yield Figure("sessions opened", count / crowd.opened_s, "1/s", f"{count:,} of them")
             yield Figure("CPU to open a session", cpu_s * 1e6 / count, "us")
@@ -54,11 +54,24 @@ def sessions(given: argparse.Namespace) -> Iterator[Figure]:
                 crowd.ping_all(IDLE_S)
             yield from probe.figures("longest stall while all of them ping")
         yield from _expiry(ensemble, host, count)
+    yield from _sessions_of_three(count)
+
+
+def _sessions_of_three(count: int) -> Iterator[Figure]:
+    with members(3) as ensemble:
+        pids = [member.pid for member in ensemble.members]
+        with Crowd(hosts(ensemble), count // 10):
+            pass  # warm
+        cpu_s = cpu_seconds(pids)
+        with Crowd(hosts(ensemble), count) as crowd:
+            cpu_us = (cpu_seconds(pids) - cpu_s) * 1e6 / count
+            detail = f"{count:,} of them, evenly; CPU {cpu_us:.0f} us each, of all members"
+            yield Figure("sessions opened at three members", count / crowd.opened_s, "1/s", detail)
 
 
 def _expiry(ensemble: Ensemble, host: tuple[str, int], count: int) -> Iterator[Figure]:
     _await_sessions(ensemble, 0)
-    crowd = Crowd(host, count, timeout_ms=EXPIRY_TIMEOUT_MS)
+    crowd = Crowd([host], count, timeout_ms=EXPIRY_TIMEOUT_MS)
     crowd.ask_each(lambda n: Create(f"/mortal-{n}", b"", OPEN_ACL_UNSAFE, CreateMode.EPHEMERAL))
     with Probe(host) as probe:
         crowd.hang_up()
@@ -81,22 +94,27 @@ def _await_sessions(ensemble: Ensemble, most: int) -> None:
 def watchers(given: argparse.Namespace) -> Iterator[Figure]:
     """One znode, many watchers, each a session of its own: until the last one knows."""
     for count in (200,) if given.quick else (1_000, 10_000):
-        with members() as ensemble:
-            [host], pid = hosts(ensemble), ensemble.members[0].pid
-            setter = _with_znode(host, PATH)
-            last_ms, cpu_us = [], []
-            with Crowd(host, count) as crowd:
-                for _ in range(ROUNDS):
-                    crowd.ask_all(GetData(PATH, watch=True))
-                    cpu_s, began = cpu_seconds([pid]), time.perf_counter()
-                    _ask(setter, SetData(PATH, b"new", -1))
-                    last_ms.append((crowd.wait(NOTIFICATION_XID, count)[-1] - began) * 1000)
-                    setter.expect(1)
-                    cpu_us.append((cpu_seconds([pid]) - cpu_s) * 1e6 / count)
-            setter.socket.close()
-        what = f"{count:,} watchers of a znode: until the last one is told"
-        yield Figure(what, statistics.median(last_ms), "ms", f"at most {max(last_ms):.1f} ms")
-        yield Figure(f"{count:,} watchers: CPU for each", statistics.mean(cpu_us), "us")
+        for size in (1, 3):
+            yield from _watchers(count, size)
+
+
+def _watchers(count: int, size: int) -> Iterator[Figure]:
+    with members(size) as ensemble:
+        pids = [member.pid for member in ensemble.members]
+        setter = _with_znode(hosts(ensemble)[0], PATH)
+        last_ms, cpu_us = [], []
+        with Crowd(hosts(ensemble), count) as crowd:
+            for _ in range(ROUNDS):
+                crowd.ask_all(GetData(PATH, watch=True))
+                cpu_s, began = cpu_seconds(pids), time.perf_counter()
+                _ask(setter, SetData(PATH, b"new", -1))
+                last_ms.append((crowd.wait(NOTIFICATION_XID, count)[-1] - began) * 1000)
+                setter.expect(1)
+                cpu_us.append((cpu_seconds(pids) - cpu_s) * 1e6 / count)
+        setter.socket.close()
+    what = f"{count:,} watchers of a znode at {'one member' if size == 1 else 'three members'}"
+    detail = f"at most {max(last_ms):.1f} ms; CPU of the members {statistics.mean(cpu_us):.1f} us"
+    yield Figure(f"{what}: until the last is told", statistics.median(last_ms), "ms", detail)
 
 
 def _with_znode(host: tuple[str, int], path: str) -> Connection:
@@ -119,7 +137,7 @@ def herd(given: argparse.Namespace) -> Iterator[Figure]:
         [host], pid = hosts(ensemble), ensemble.members[0].pid
         holder = _with_znode(host, path)
         all_ms, cpu_ms = [], []
-        with Crowd(host, count) as crowd:
+        with Crowd([host], count) as crowd:
             for _ in range(ROUNDS):
                 crowd.ask_all(Exists(path, watch=True))
                 cpu_s, began = cpu_seconds([pid]), time.perf_counter()
@@ -149,7 +167,7 @@ def million_watches(given: argparse.Namespace) -> Iterator[Figure]:
         load = Load([host], "set", connections=8, window=16, size_bytes=100, root="/unwatched")
         cost_us = _cpu_of_a_set(load, pid)
         yield Figure("CPU of a set 8x16 while nobody watches", cost_us, "us", "on one member")
-        with Crowd(host, count) as crowd:
+        with Crowd([host], count) as crowd:
             before_mib, cpu_s = resident_mib(pid), cpu_seconds([pid])
             for number in range(count):
                 crowd.pipeline(number, ops)
