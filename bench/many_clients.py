@@ -2,8 +2,8 @@
 
     python bench/many_clients.py [--sessions 10000] [--only STEP] [--quick] [--json] [--out DIR]
 
-A single member on this machine, three of them where it says so. Stalls are what another process sees
-that asks the member for one thing after the other.
+A single member on this machine, three of them where it says so. Stalls are what another process
+sees that asks the member for one thing after the other.
 """
 
 import argparse
