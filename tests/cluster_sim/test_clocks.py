@@ -13,6 +13,7 @@ from zabd.cluster_sim.core_level import CoreLevel
 from zabd.cluster_sim.replica_level import ReplicaLevel
 from zabd.cluster_sim.shape import plain_shape
 from zabd.model.errors import ConnectionLossError
+from zabd.zab.messages import PeerState
 
 pytestmark = pytest.mark.sim
 
@@ -230,3 +231,26 @@ def test_what_passed_is_known_of_each_clock_however_it_ran() -> None:
     assert member.ms_since(2_000_000) == 2_000 + 500
     assert member.ms_since(0) == 2_000 + 1_000 + 1_000
     assert member.now_ms() - member.boot_ms == 4_000
+
+
+def test_a_follower_that_stood_still_does_not_take_old_pings_for_news() -> None:
+    """C8: what waits in its sockets is of any age, so the clock is looked at first."""
+    level = CoreLevel(3, plain_shape(voters=3))
+    for member in level.members.values():
+        member.start()
+    level._run_until(5_000)
+    leader = level.a_leader()
+    assert leader is not None
+    follower = next(member for member in level.members.values() if member is not leader)
+    process = follower.process
+    assert process is not None
+    assert process.peer is not None
+    assert process.peer.serving
+
+    process.pause()
+    level._run_until(level.schedule.now_ms + 400)
+    level.network.block(leader.host, follower.host)  # nobody tells it that the leader has gone
+    level._run_until(level.schedule.now_ms + 60_000)
+    process.resume()
+
+    assert process.peer.state is PeerState.LOOKING

@@ -138,7 +138,14 @@ class CoreProcess(DiskWork):
     def _rested(self) -> None:
         self._rest = None
         if self.alive and self._inbox and not self.busy and not self.paused:
+            self._look_at_the_clock()
             self._work()
+
+    def _look_at_the_clock(self) -> None:
+        """Time that passed meanwhile comes before what came meanwhile, as in the driver (its R4)."""
+        due_ms = self._deadline_ms()
+        if due_ms is not None and due_ms < self.member.now_ms():
+            self._inbox.appendleft(self._elapsed)
 
     def _work(self) -> None:
         if self._busy_us and self._rest is None:
@@ -174,6 +181,7 @@ class CoreProcess(DiskWork):
         if self.paused:
             self.paused = False
             if not self.busy and self._rest is None:
+                self._look_at_the_clock()
                 self._work()
 
     def die(self, *, power: bool) -> None:
