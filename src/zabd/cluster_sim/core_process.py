@@ -142,7 +142,7 @@ class CoreProcess(DiskWork):
             self._work()
 
     def _look_at_the_clock(self) -> None:
-        """Time that passed meanwhile comes before what came meanwhile, as in the driver (its R4)."""
+        """Time that passed comes before what came meanwhile, as in the driver (its R4)."""
         due_ms = self._deadline_ms()
         if due_ms is not None and due_ms < self.member.now_ms():
             self._inbox.appendleft(self._elapsed)
