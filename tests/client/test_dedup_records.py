@@ -23,6 +23,7 @@ from zabd.client.recipes.dedup import (
     Fingerprint,
     InDoubtError,
     KeyState,
+    NotExecuted,
     PayloadMismatchError,
     RecordUnreadableError,
     ReplayedFailureError,
@@ -30,7 +31,7 @@ from zabd.client.recipes.dedup import (
 )
 from zabd.client.recipes.dedup.records import JsonCodec
 from zabd.model.errors import NodeExistsError
-from zabd.model.ops import Create, CreateContainer, CreateTtl, Multi, Op, OpCode, SetData
+from zabd.model.ops import Create, CreateContainer, CreateTtl, Delete, Multi, Op, OpCode, SetData
 
 OVERFLOWED = -1_073_741_819  # ten digits, and a number of changes that an int still holds
 
@@ -456,3 +457,32 @@ def _asked(ask: Callable[[], object]) -> str:
     except BaseException as error:  # noqa: BLE001 - told to the parent
         return repr(error)
     return "it worked"
+
+
+def test_a_lost_reply_to_the_end_does_not_end_who_came_next() -> None:
+    """With the key's znode collected and made again, its lock has the name that ours had."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            await zk.ensure_path("/dedup")
+
+            async def not_done(_: Attempt) -> None:
+                raise NotExecuted
+
+            def next_one_comes() -> None:
+                ensemble.collect()
+                assert PARENT not in ensemble.leader.nodes
+                takes_all = ensemble.seen(Multi)[0]
+                ensemble.commit(other.session_id, list(takes_all.ops))
+
+            def ends(op: Op) -> bool:
+                return isinstance(op, Multi) and isinstance(op.ops[-1], Delete)
+
+            ensemble.on_fault = next_one_comes
+            ensemble.once(ends, LOSE_REPLY)
+            with pytest.raises(NotExecuted):
+                await Dedup(zk).run(KEY, not_done)
+            assert nodes(ensemble) == ["lock-0000000000", "started"]
+
+    run(main)

@@ -166,3 +166,30 @@ def test_a_candidate_that_gives_up_leaves_nothing() -> None:
             await wait_until(lambda: not nodes(ensemble))
 
     run(main)
+
+
+def test_a_leader_that_is_cancelled_twice_ends_its_work_before_it_stands_down() -> None:
+    """Who gave up waiting for the end must not let the next leader in before it."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            seen: list[int] = []
+
+            async def lead(_: Term) -> None:
+                try:
+                    await asyncio.sleep(100)
+                finally:
+                    await asyncio.sleep(3)
+                    seen.append(len(nodes(ensemble)))
+
+            running = asyncio.ensure_future(Election(zk, PATH).run(lead))
+            await asyncio.sleep(1)
+            for _ in range(2):
+                running.cancel()
+                await asyncio.sleep(1)
+            assert running.cancelled()
+            await wait_until(lambda: not nodes(ensemble))
+            assert seen == [1]
+
+    run(main)

@@ -166,3 +166,30 @@ def test_a_failing_share_ends_the_partitioner() -> None:
             assert not [path for path, node in ensemble.leader.nodes.items() if node.owner]
 
     run(main)
+
+
+def test_a_partitioner_that_is_cancelled_twice_ends_its_work_and_leaves() -> None:
+    """Otherwise others would wait for what nobody works on."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            locks: list[int] = []
+
+            async def work(_: Share) -> None:
+                try:
+                    await asyncio.sleep(100)
+                finally:
+                    await asyncio.sleep(3)
+                    locks.append(len(ensemble.leader.nodes["/split/locks/p"].children))
+
+            running = asyncio.ensure_future(Partitioner(zk, "/split", ["p"]).run(work))
+            await asyncio.sleep(3)
+            for _ in range(2):
+                running.cancel()
+                await asyncio.sleep(1)
+            assert running.cancelled()
+            await wait_until(lambda: not [n for n in ensemble.leader.nodes.values() if n.owner])
+            assert locks == [1]
+
+    run(main)

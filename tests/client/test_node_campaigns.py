@@ -9,7 +9,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from tests.client.campaign import SEEDS, Facts, History, campaign
+from tests.client.campaign import SEEDS, Facts, History, campaign, working_under
 from tests.client.test_campaigns import zxid_of_a_mark
 
 from zabd.client import Client
@@ -21,6 +21,8 @@ from zabd.model.ops import SetData
 pytestmark = pytest.mark.sim
 
 seeds = pytest.mark.parametrize("seed", range(SEEDS))
+
+NEW_KEYS_S = 1.5
 
 Told = dict[Client, list[object]]  # what each client's watch has told
 
@@ -165,21 +167,25 @@ def test_dedup(seed: int) -> None:
     """One outcome is recorded for a key, everybody gets it, and guarded writes rise in tokens."""
 
     async def work(zk: Client, rng: Random, facts: Facts) -> None:
-        key = rng.choice("abc")
+        # What is recorded is only told again, so from time to time there are new keys.
+        age = asyncio.get_running_loop().time() // NEW_KEYS_S
+        key = f"{age:.0f}{rng.choice('ab')}"
+        facts.perhaps.append(key)
         await make(zk, f"/account-{key}")
 
         async def charge(attempt: Attempt) -> int:
-            for _ in range(2):
-                data = str(attempt.fencing_token).encode()
-                await attempt.multi([SetData(f"/account-{key}", data, -1)])
-                await asyncio.sleep(rng.uniform(0, 0.5))
+            async with working_under(attempt._place.path, zk, rng, facts):
+                for _ in range(2):
+                    data = str(attempt.fencing_token).encode()
+                    await attempt.multi([SetData(f"/account-{key}", data, -1)])
+                    await asyncio.sleep(rng.uniform(0, 0.5))
             return attempt.fencing_token
 
         outcome = await Dedup(zk, journal=rng.random() < 0.8).run(key, charge, payload=key)
         facts.certain.append((key, outcome.value))
 
     def check(history: History, facts: Facts) -> None:
-        for key in "abc":
+        for key in dict.fromkeys(facts.perhaps):
             written = [int(value) for value in history.values(f"/account-{key}") if value]
             assert written == sorted(written)
             told = {value for name, value in facts.certain if name == key}

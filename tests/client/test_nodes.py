@@ -155,6 +155,27 @@ def test_closing_a_node_whose_create_is_in_doubt_leaves_nothing() -> None:
     run(main)
 
 
+def test_a_lost_reply_to_a_delete_does_not_delete_who_came_next() -> None:
+    """Sent again, it would take down the znode of another session."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            mine, another = PersistentNode(zk, "/a"), PersistentNode(other, "/a")
+            await mine.start()
+            await mine.wait_present(timeout=5)
+            await another.start()
+            await asyncio.sleep(1)
+            ensemble.once(Delete, LOSE_REPLY)
+            await mine.close()
+            await another.wait_present(timeout=5)
+            await asyncio.sleep(1)
+            assert another.present
+            assert len(ensemble.seen(Delete)) == 1
+
+    run(main)
+
+
 @pytest.mark.parametrize("shallow", [False, True])
 def test_members_of_a_party_see_each_other_come_and_go(shallow: bool) -> None:  # noqa: FBT001
     """And stay members when a session is lost."""

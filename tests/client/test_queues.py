@@ -8,7 +8,7 @@ from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsem
 
 from zabd.client import connect
 from zabd.client.recipes import Item, LockingQueue, LockLostError, PriorityQueue, Queue
-from zabd.model.ops import Delete, Multi, Op
+from zabd.model.ops import Check, Delete, Multi, Op
 
 PATH = "/jobs"
 
@@ -205,5 +205,22 @@ def test_a_cancelled_get_of_an_item_leaves_it_free() -> None:
             await asyncio.wait([getting])
             assert getting.cancelled()
             await wait_until(lambda: not ensemble.leader.nodes[f"{PATH}/taken"].children)
+
+    run(main)
+
+
+def test_a_lost_reply_to_a_release_does_not_release_who_came_next() -> None:
+    """Sent again, it would take the item from the next holder, and a third one would get it."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            await LockingQueue(one, PATH).put(b"a")
+            item = await held(LockingQueue(one, PATH))
+            [_, make] = next(op.ops for op in ensemble.seen(Multi) if isinstance(op.ops[0], Check))
+            ensemble.on_fault = lambda: ensemble.commit(two.session_id, [make])
+            ensemble.once(Delete, LOSE_REPLY)
+            await item.release()
+            assert ensemble.leader.nodes[make.path].owner == two.session_id
 
     run(main)

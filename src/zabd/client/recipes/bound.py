@@ -149,8 +149,39 @@ class Bound:
         assert isinstance(result, GetDataResult)
         return result
 
+    async def is_still(self, path: str, stat: Stat) -> bool:
+        """Whether the znode that had this Stat is there, and not another one of that name.
+
+        It answers for the leader, and no earlier request of this session arrives any more.
+        """
+        await self.sync(path)
+        found = await self.stat(path)
+        return found is not None and found.czxid == stat.czxid
+
+    async def delete_this(self, path: str, stat: Stat) -> None:
+        """Delete the znode that has this Stat; already gone is success.
+
+        After a lost reply it is looked for: who has made one of that name since is left alone.
+        """
+        pause = 0.0
+        while True:
+            try:
+                await self.once(Delete(path))
+            except NoNodeError:
+                return
+            except ConnectionLossError:
+                await asyncio.sleep(pause)
+                pause = min(_PAUSE_MAX, pause * 2 or _FIRST_PAUSE)
+                if not await self.is_still(path, stat):
+                    return
+            else:
+                return
+
     async def delete(self, path: str) -> bool:
-        """Delete whatever version; return whether it was there. Already gone is success."""
+        """Delete whatever is there, whoever made it; return whether anything was.
+
+        After a lost reply once more: for what nobody makes again, or everybody may delete.
+        """
         try:
             await self.insist(Delete(path))
         except NoNodeError:

@@ -154,7 +154,7 @@ class Claim:
             await asyncio.wait([self._making])
         try:
             if self.stat is not None and not self.lost.is_set():
-                await self._require().delete(self.path)
+                await self._require().delete_this(self.path, self.stat)
         except (SessionExpiredError, ClosingError):
             self.lost.set()
         self.removed()

@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from zabd.client.client import Client
 from zabd.client.events import EventStream
@@ -96,10 +96,14 @@ class Election:
             SessionExpiredError: the session ended while waiting.
         """
         await self.stand(timeout=timeout)
+        term = asyncio.ensure_future(_awaited(lead(self.term)))
+        # Whatever takes us out of here, somebody has looked at how it ended.
+        term.add_done_callback(_note)
         try:
-            return await self._lead(lead)
+            return await self._lead(term)
         finally:
-            await self.stand_down()
+            # To its end, even if who waits for it is cancelled once more.
+            await asyncio.shield(self._client.spawn(self._end(term)))
 
     async def stand(self, *, timeout: float | None = None) -> Term:
         """Stand until elected, for who does without `run`: `stand_down` has to follow.
@@ -139,22 +143,23 @@ class Election:
         """The identifiers of the leader and of those who stand behind, in their order."""
         return await self._lock.contenders()
 
-    async def _lead(self, lead: Callable[[Term], Awaitable[T]]) -> T:
-        term = asyncio.ensure_future(_awaited(lead(self.term)))
-        # Whatever takes us out of here, somebody has looked at how it ended.
-        term.add_done_callback(_note)
+    async def _lead(self, term: "asyncio.Future[T]") -> T:
         loss = asyncio.ensure_future(self._lock.wait_lost())
+        ends: list[asyncio.Future[Any]] = [term, loss]
         try:
-            await asyncio.wait([term, loss], return_when=asyncio.FIRST_COMPLETED)
-            if term.done():
-                return term.result()
-            raise LeadershipLostError(f"the leadership of {self.path} is lost")
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             loss.cancel()
-            if not term.done():
-                term.cancel()
-                # The next leader does not wait for it; our znode is what it waits for.
-                await asyncio.wait([term])
+        if term.done():
+            return term.result()
+        raise LeadershipLostError(f"the leadership of {self.path} is lost")
+
+    async def _end(self, term: "asyncio.Future[T]") -> None:
+        if not term.done():
+            term.cancel()
+            # The next leader does not wait for it; our znode is what it waits for.
+            await asyncio.wait([term])
+        await self.stand_down()
 
 
 class LeaderLatch:

@@ -111,8 +111,7 @@ class Item:
                 await bound.multi([Delete(claim.path, -1), Delete(self._entry, -1)])
             except ConnectionLossError:
                 try:
-                    await bound.sync(claim.path)
-                    if await bound.stat(claim.path) is not None:
+                    if claim.stat is not None and await bound.is_still(claim.path, claim.stat):
                         continue
                 except SessionExpiredError as error:
                     error.maybe_applied = True

@@ -118,12 +118,17 @@ class Partitioner:
                 if each.done():
                     each.result()
         finally:
-            if dividing is not None:
-                dividing.cancel()
-                await asyncio.wait([dividing])
             failed.cancel()
-            await self._stop(list(self._workers))
-            await self._party.leave()
+            # To its end, even if who waits for it is cancelled once more.
+            await asyncio.shield(self._client.spawn(self._end(dividing)))
+
+    async def _end(self, dividing: asyncio.Task[None] | None) -> None:
+        """Work on nothing any more, and leave."""
+        if dividing is not None:
+            dividing.cancel()
+            await asyncio.wait([dividing])
+        await self._stop(list(self._workers))
+        await self._party.leave()
 
     async def _follow(
         self, work: Callable[[Share], Awaitable[object]], failed: asyncio.Future[None]

@@ -178,6 +178,6 @@ class PersistentNode:
             if stat is not None and stat.ephemeral_owner == (
                 bound.session_id if self._ephemeral else 0
             ):
-                await bound.delete(self.path)
+                await bound.delete_this(self.path, stat)
         except (SessionExpiredError, ClosingError) as error:
             log.debug("%s is gone with its session: %s", self.path, error)

@@ -188,9 +188,9 @@ class Place:
         name, stat = own[0]
         self.adopt(join(self.parent, name), stat)
         self._transitions.adopted(self)
-        for extra, _ in own[1:]:
+        for extra, extra_stat in own[1:]:
             log.warning("deleting %s, a second znode of this session", join(self.parent, extra))
-            await bound.delete(join(self.parent, extra))
+            await bound.delete_this(join(self.parent, extra), extra_stat)
             self._transitions.orphan_deleted(self, extra)
         return True
 
@@ -269,6 +269,11 @@ class Place:
             )
         self._transitions.watch_fired(self, name)
 
+    async def is_still(self) -> bool:
+        """Whether the znode is there, by all that the leader knows, after a lost reply."""
+        assert self.stat is not None, "it was adopted"
+        return await self.bound.is_still(self.path, self.stat)
+
     def replace(self, name: str, stat: Stat) -> None:
         """Note that a multi has put this znode of ours in the place of the old one."""
         self.name = name
@@ -316,7 +321,8 @@ class Place:
         await self.taken()
         try:
             if self.name and not self._told_end:
-                await self.bound.delete(self.path)
+                assert self.stat is not None, "it was adopted"
+                await self.bound.delete_this(self.path, self.stat)
         except (SessionExpiredError, ClosingError):
             # A session that is lost has told so, and ended the place, before its requests fail: so
             # this one is being closed by its client, and its znodes go with it.

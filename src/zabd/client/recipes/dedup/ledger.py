@@ -146,6 +146,10 @@ class Ledger:
             try:
                 await self.guarded(ops)
             except ConnectionLossError:
+                # With its parent gone and made again, the lock's name may be somebody else's.
+                if not await self.place.is_still():
+                    self.meter.lost_reply("delete", "gone")
+                    return
                 self.meter.lost_reply("delete", "resent")
             except FencedError:
                 return
