@@ -206,9 +206,11 @@ async def working_under(znode: str, zk: Client, rng: Random, facts: Facts) -> As
     try:
         yield
     finally:
-        await asyncio.sleep(rng.uniform(0, 0.2))
-        if facts.history.was_given_up(znode, session_id):
-            facts.early.append(znode)
+        try:
+            await asyncio.sleep(rng.uniform(0, 0.2))
+        finally:
+            if facts.history.was_given_up(znode, session_id):
+                facts.early.append(znode)
 
 
 async def worker(hosts: str, name: str, work: Work, facts: Facts, rounds: int) -> None:
