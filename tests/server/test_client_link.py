@@ -5,6 +5,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 
 import pytest
 from tests.server.helpers import Trail, config_of, members, run, until
@@ -149,6 +150,35 @@ def test_a_client_that_ends_is_gone() -> None:
             writer.close()
             await until(lambda: owner.closed)
             assert owner.closed == [1]
+
+    run(scenario)
+
+
+def test_clients_that_end_at_once_are_closed_over_many_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others are served between them, and what each had asked for last is answered."""
+    monkeypatch.setattr(client_link, "ENDED_MAX", 3)
+
+    async def scenario() -> None:
+        async with listening() as (owner, channel, _):
+            owner.respond = owner.write
+            clients = [await connect(channel) for _ in range(20)]
+            await until(lambda: len(channel) == 20)
+            for _, writer in clients:
+                writer.write(b"last")
+                writer.write_eof()
+            left = [20]
+            while len(channel):
+                await asyncio.sleep(0)
+                left.append(len(channel))
+            answers = [await reader.read() for reader, _ in clients]
+            for _, writer in clients:
+                writer.close()
+
+            assert max(before - after for before, after in pairwise(left)) == 3
+            assert answers == [b"last"] * 20
+            assert sorted(owner.closed) == list(range(1, 21))
 
     run(scenario)
 

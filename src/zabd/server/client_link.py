@@ -9,6 +9,7 @@ Invariants
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
@@ -23,6 +24,10 @@ OUTPUT_BYTES_MAX: Final = 16 * 2**20
 
 OUTPUT_HIGH_WATER_BYTES: Final = 256 * 2**10
 """Above this the client is not read until it has taken what it asked for."""
+
+ENDED_MAX: Final = 256
+"""Connections that their clients have ended, closed in one turn: 4 ms. Ten thousand that end at
+once would stop the member for 110 ms."""
 
 LINGER_MS: Final = 1_000
 """How long a client may take to notice the end of its connection."""
@@ -101,7 +106,7 @@ class ClientLink(asyncio.Protocol):
         """
         if self._over:
             return False
-        self._channel.soon(self._ended)
+        self._channel.ended(self)
         return True
 
     def pause_writing(self) -> None:
@@ -184,6 +189,11 @@ class ClientLink(asyncio.Protocol):
             self._channel.trace("client_dropped", {"client": self.address, "why": reason})
             self._transport.abort()
 
+    def close(self) -> None:
+        """Close after what was written; the owner hears of it through `client_closed`."""
+        if not self._over and self._transport is not None:
+            self._transport.close()
+
     def abort(self) -> None:
         """Close at once, for no fault of the client."""
         if self._transport is not None:
@@ -198,10 +208,6 @@ class ClientLink(asyncio.Protocol):
     def reading(self) -> bool:
         """Whether the client is being read."""
         return not (self._held or self._stuffed)
-
-    def _ended(self) -> None:
-        if not self._over and self._transport is not None:
-            self._transport.close()
 
     def _read_or_not(self) -> None:
         transport = self._transport
@@ -245,6 +251,8 @@ class ClientChannel:
         self._listener: Listener | None = None
         self._links: dict[ConnectionId, ClientLink] = {}
         self._per_host: dict[str, int] = {}
+        self._ending: deque[ClientLink] = deque()  # ended by their clients, to be closed
+        self._ripe = 0  # so many of them owe nothing of this turn
         self._next = 1
 
     async def listen(self) -> None:
@@ -286,9 +294,19 @@ class ClientChannel:
         """A timer."""
         return self._loop.call_at(self._loop.time() + delay_ms / 1000, callback)
 
-    def soon(self, callback: Callable[[], None]) -> None:
-        """Behind the turn that is already due."""
-        self._loop.call_soon(callback)
+    def ended(self, link: ClientLink) -> None:
+        """Close it, behind the turn that is already due."""
+        if not self._ending:
+            self._loop.call_soon(self._close_some)
+        self._ending.append(link)
+
+    def _close_some(self) -> None:
+        for _ in range(min(self._ripe, ENDED_MAX)):
+            self._ending.popleft().close()
+        # Of what came since the last look, a turn that is behind this one may be to answer.
+        self._ripe = len(self._ending)
+        if self._ending:
+            self._loop.call_soon(self._close_some)
 
     def opened(self, link: ClientLink) -> bool:
         """Take the connection, unless its address or the member has too many (P16)."""
