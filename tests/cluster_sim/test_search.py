@@ -1,12 +1,14 @@
 """The search goes through everything within its bounds, and finds what is planted there."""
 
+import contextlib
 import json
 from collections.abc import Callable
 
 import pytest
 
+from zabd.cluster_sim.mutants import MUTANTS
 from zabd.cluster_sim.search import search
-from zabd.cluster_sim.search_world import Action, Bounds, State, World
+from zabd.cluster_sim.search_world import Action, Beginning, Bounds, State, World
 from zabd.model.zxid import Zxid
 from zabd.zab.broadcast import LeaderBroadcast, LearnerBroadcast
 from zabd.zab.discovery import LeaderDiscovery, LearnerDiscovery
@@ -20,8 +22,12 @@ pytestmark = pytest.mark.sim
 def established(world: World) -> State:
     """Where a search begins."""
     state = world.begin()
-    while (action := world.toward_established(state)) is not None:
-        state = world.do(state, action)
+    prelude = world.prelude(state)
+    action = next(prelude)
+    with contextlib.suppress(StopIteration):
+        while True:
+            state = world.do(state, action)
+            action = prelude.send(state)
     return state
 
 
@@ -222,6 +228,47 @@ PLANTED = [
         marks=pytest.mark.slow,
     ),
 ]
+
+
+LEFT_BEHIND = Bounds(txns=1, crashes=0, begins=Beginning.LEFT_BEHIND)
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds", "checks"),
+    [
+        pytest.param("diff-by-range", LEFT_BEHIND, {"Z11"}, id="M10"),
+        pytest.param("cut-too-far", LEFT_BEHIND, {"Z10"}, id="M12"),
+        pytest.param("votes-by-zxid-unguarded", Bounds(txns=1), {"Z17"}, id="M31 with M32"),
+        pytest.param(
+            "link-outlives-leadership",
+            Bounds(txns=1),
+            {"A5"},
+            id="M77",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_mistake_of_the_gallery_is_found(name: str, bounds: Bounds, checks: set[str]) -> None:
+    """As it is planted for seeds. M31 alone is harmless where votes decide nothing (Z17)."""
+    with MUTANTS[name].planted():
+        found = search(bounds)
+    assert found.violation is not None
+    assert found.violation.id in checks
+
+
+def test_who_was_left_behind_is_brought_back_by_every_schedule() -> None:
+    """The same beginning without a mistake: its own transaction goes, the committed one stays."""
+    world = World(LEFT_BEHIND)
+    first = established(world)
+    assert world.peer(first, 1) is None
+    assert [world.store(first, member).end.zxid for member in world.voters] == [
+        Zxid.of(1, 2),
+        Zxid.of(1, 1),
+        Zxid.of(1, 1),
+    ]
+    found = search(LEFT_BEHIND)
+    assert found.violation is None
+    assert found.complete
 
 
 @pytest.mark.parametrize(("plant", "bounds", "checks"), PLANTED)

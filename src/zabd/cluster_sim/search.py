@@ -120,10 +120,16 @@ class _Search:
         """Where all schedules begin; whoever breaks a check on the way there is found too."""
         state = self._world.begin()
         self._came_from[state] = None
-        while (action := self._world.toward_established(state)) is not None:
+        prelude = self._world.prelude(state)
+        action = next(prelude, None)
+        while action is not None:
             self._broken = (state, action)
             before, state = state, self._world.do(state, action)
             self._came_from[state] = (before, action)
+            try:
+                action = prelude.send(state)
+            except StopIteration:
+                action = None
         return state
 
     def _reach(self, state: State, action: Action, reached: State) -> None:

@@ -11,7 +11,8 @@ the checker does is computed once for each pair of state and event. So a state i
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from enum import StrEnum
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
@@ -31,6 +32,16 @@ DOWN: Final = -1
 DiskRequest: TypeAlias = fx.Append | fx.Truncate | fx.PersistEpochs
 
 
+class Beginning(StrEnum):
+    """Where all schedules begin."""
+
+    ESTABLISHED = "established"
+    """All follow the leader of epoch 1, and nothing was ever written."""
+    LEFT_BEHIND = "left behind"
+    """Its first transaction is everywhere, the second one on its own disk alone, and it has
+    crashed; the others are in epoch 2. What a schedule may do comes on top of that."""
+
+
 class Bounds(NamedTuple):
     """How much may happen in one schedule."""
 
@@ -39,6 +50,7 @@ class Bounds(NamedTuple):
     crashes: int = 1
     epochs: int = 2
     cuts: int = 0
+    begins: Beginning = Beginning.ESTABLISHED
 
 
 class Link(NamedTuple):
@@ -176,24 +188,46 @@ class World:
         ghost = self._number_ghost(Ghost(self.voters, self._off))
         nothing = tuple(DOWN for _ in self.voters)
         disks: tuple[tuple[int, ...], ...] = ((),) * (2 * len(self.voters))
-        state = State(nothing, disks, (), ghost, bounds.txns, bounds.crashes, bounds.cuts)
+        more = bounds.begins is Beginning.LEFT_BEHIND
+        txns, crashes = bounds.txns + 2 * more, bounds.crashes + more
+        state = State(nothing, disks, (), ghost, txns, crashes, bounds.cuts)
         for member in self.voters:
             state = self.do(state, Action("restart", member))
         return state
 
-    def toward_established(self, state: State) -> Action | None:
-        """The next action on the way to where all follow member 1; None when they do.
+    def prelude(self, state: State) -> Generator[Action, State]:
+        """The actions that lead to where a search begins; each state they lead to is sent in.
 
-        Which one it is makes no difference: members differ in nothing but their numbers, and votes,
+        Which member leads makes no difference: they differ in nothing but their numbers, and votes,
         which would look at those, are not modelled.
         """
-        if self._peers[state.peers[0]].state is PeerState.LOOKING:
-            return Action("elect", 1)
-        for member in self.voters[1:]:
-            if self._peers[state.peers[member - 1]].state is PeerState.LOOKING:
-                return Action("follow", member, 1)
-        going_on = (each for each in self.actions(state) if each.kind in {"deliver", "persist"})
-        return next(going_on, None)
+        state = yield from self._establish(state, self.voters)
+        if self.bounds.begins is Beginning.LEFT_BEHIND:
+            state = yield Action("submit", 1)
+            state = yield from self._settle(state)
+            state = yield Action("submit", 1)
+            state = yield Action("crash", 1, len(state.disks[0]))
+            for link in state.links:
+                state = yield Action("lose", link.learner, link.id)
+            yield from self._establish(state, self.voters[1:])
+
+    def _establish(
+        self, state: State, members: Sequence[MemberId]
+    ) -> Generator[Action, State, State]:
+        leader, *others = members
+        state = yield Action("elect", leader)
+        for member in others:
+            state = yield Action("follow", member, leader)
+        return (yield from self._settle(state))
+
+    def _settle(self, state: State) -> Generator[Action, State, State]:
+        """Until no message and no disk request is under way."""
+        while True:
+            going_on = (each for each in self.actions(state) if each.kind in {"deliver", "persist"})
+            action = next(going_on, None)
+            if action is None:
+                return state
+            state = yield action
 
     # --- what can happen -------------------------------------------------------------------------
 

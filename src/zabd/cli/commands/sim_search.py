@@ -23,6 +23,13 @@ _PEERS = "zabd.zab"
 @click.option("--crashes", type=click.IntRange(0), default=1, help="Crashes.")
 @click.option("--epochs", type=click.IntRange(1), default=2, help="Epochs, the first included.")
 @click.option("--cuts", type=click.IntRange(0), default=0, help="Connections that break.")
+@click.option(
+    "--from",
+    "begins",
+    type=click.Choice(["established", "left behind"]),
+    default="established",
+    help="Where schedules begin: all in step with one leader, or with one that was left behind.",
+)
 @click.option("--states", type=click.IntRange(1), default=1_000_000, help="Stop at so many.")
 @click.option("--mutant", help="Plant this mistake first (see `zabctl sim bugs`).")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
@@ -33,6 +40,7 @@ def search(
     crashes: int,
     epochs: int,
     cuts: int,
+    begins: str,
     states: int,
     mutant: str | None,
     as_json: bool,
@@ -40,16 +48,17 @@ def search(
     """Go through every schedule of bare peers within bounds, shortest first.
 
     All orders of messages and disk completions, all crashes and what they may leave behind, all
-    elections, from an established leader on. Exit status 0: every check holds, in all of them; 1: a
-    check failed, and the shortest schedule is shown; 75: none failed before --states was reached.
+    elections, from an established leader on; or, with --from "left behind", from where that one
+    has crashed with a transaction that nobody else has, and the others have gone on. Exit status
+    0: every check holds, in all of them; 1: a check failed, and the shortest schedule is shown;
+    75: none failed before --states was reached.
     """
     from zabd.cluster_sim.search import search as search_all
-    from zabd.cluster_sim.search_world import Bounds
+    from zabd.cluster_sim.search_world import Beginning, Bounds
 
+    bounds = Bounds(members, txns, crashes, epochs, cuts, Beginning(begins))
     with _planted(mutant):
-        found = search_all(
-            Bounds(members, txns, crashes, epochs, cuts), states_max=states, tell=_show_progress
-        )
+        found = search_all(bounds, states_max=states, tell=_show_progress)
     if sys.stderr.isatty():
         click.echo(err=True)
     if as_json:
@@ -96,7 +105,9 @@ def _tell(found: "Found") -> None:
         f"{progress.states:,} states, {found.transitions:,} transitions, depth {progress.depth}, "
         f"{progress.cpu_s:.1f} s of CPU ({progress.rate:,.0f} states/s)"
     )
-    within = ", ".join(f"{count} {what}" for what, count in bounds._asdict().items())
+    counts = {what: n for what, n in bounds._asdict().items() if what != "begins"}
+    within = ", ".join(f"{count} {what}" for what, count in counts.items())
+    within += f", from {bounds.begins} on"
     if found.violation is not None:
         click.echo(f"broken, by a schedule that has no shorter one: {seen}")
     elif found.complete:
