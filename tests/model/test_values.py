@@ -2,6 +2,9 @@
 
 import importlib
 import pkgutil
+from dataclasses import fields
+
+import pytest
 
 import zabd.model
 from zabd.model import (
@@ -15,6 +18,32 @@ from zabd.model import (
     make_digest_id,
     refusal,
 )
+from zabd.model.values import value
+
+
+@value
+class _Said:
+    what: str
+    at: int = 0
+
+
+@value
+class _Heard:
+    what: str
+    at: int = 0
+
+
+def test_a_value_is_what_its_fields_are() -> None:
+    """It stands in sets and in matches, and another class with the same fields is another value."""
+    assert _Said("a", 1) == _Said("a", 1) != _Said("a", 2)
+    assert len({_Said("a"), _Said("a"), _Said("b"), _Heard("a")}) == 3
+    assert _Said("a") != _Heard("a")
+    assert [field.name for field in fields(_Said)] == ["what", "at"]
+    match _Said("a", 2):
+        case _Said(what, at):
+            assert (what, at) == ("a", 2)
+    with pytest.raises(AttributeError):
+        _Said("a").more = 1  # type: ignore[attr-defined]
 
 
 def test_a_digest_id_is_the_one_zookeeper_makes() -> None:
@@ -71,6 +100,7 @@ def test_the_room_exports_all_its_words() -> None:
     defined = {
         name
         for module in pkgutil.iter_modules(zabd.model.__path__)
+        if module.name != "values"  # how words are made in every room, and no word itself
         for name, value in vars(importlib.import_module(f"zabd.model.{module.name}")).items()
         if getattr(value, "__module__", "").endswith(f"model.{module.name}")
         and not name.startswith("_")

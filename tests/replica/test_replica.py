@@ -312,6 +312,26 @@ def test_a_read_between_two_writes_of_one_batch_sees_the_first(
     assert member_clients.stats.outstanding == member_clients.throttle._bytes == 0
 
 
+def test_a_request_that_waited_is_counted_once(ensemble: Ensemble) -> None:
+    """A read behind a write has waited: counted as answered at once as well it halved the mean."""
+    client = ensemble.connect(ensemble.followers[0])
+    client.call(create("/n"))
+    stats = ensemble.members[client.member].clients.stats
+    stats.reset()
+
+    def answered() -> int:
+        return sum(histogram.count for histogram in stats.histograms.values())
+
+    before = answered()
+    client.send(SetData("/n", b""), GetData("/n"), Exists("/none"), GetData("/none"))
+    ensemble.settle()
+    assert answered() - before == 4
+    assert stats.answered_at_once == 0
+    client.send(GetData("/n"), Exists("/none"), GetData("/none"))
+    assert answered() - before == 7
+    assert stats.answered_at_once == 3
+
+
 def test_a_frame_without_a_header_in_the_middle_of_a_pipeline_ends_the_connection(
     ensemble: Ensemble,
 ) -> None:

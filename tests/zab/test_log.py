@@ -119,6 +119,9 @@ def test_a_tail_finds_boundaries_not_zxids() -> None:
     assert tail.boundary(Zxid.of(1, 4)) == one.position
     assert tail.boundary(Zxid.of(2, 9)) == two.position
     assert tail.boundary(0) == GENESIS
+    ends = [0, one.last, two.last, three.last]
+    asked = [zxid + more for zxid in ends for more in (0, 1)]
+    assert [zxid for zxid in asked if tail.ends_at(zxid)] == ends
     assert tail.contains(two.position)
     assert not tail.contains(LogPosition(two.last, b"another."))
     assert tail.between(one.last, three.last) == (two, three)

@@ -6,9 +6,9 @@ may fall between any two of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from zabd.model.values import value
 from zabd.zab import effects as zab
 
 if TYPE_CHECKING:
@@ -24,35 +24,35 @@ class Write(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CloseConnection:
     """End a client's connection once what was written to it is sent; it is forgotten here."""
 
     connection_id: ConnectionId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PauseReading:
     """Read nothing more from a client: too many of its requests are unanswered."""
 
     connection_id: ConnectionId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResumeReading:
     """Read from that client again."""
 
     connection_id: ConnectionId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReportDrained:
     """Say `Drained` once the client has taken what was written; its next replies wait for that."""
 
     connection_id: ConnectionId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AnswerWord:
     """A four-letter word came in place of a handshake: answer in text, then close."""
 
@@ -61,7 +61,7 @@ class AnswerWord:
     argument: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TakeSnapshot:
     """Write a snapshot of the tree as it stood at `position`, slice by slice from `walk`.
 

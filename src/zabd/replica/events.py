@@ -5,29 +5,30 @@ Client bytes have a door of their own (`Replica.receive`), since a read must not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+from zabd.model.values import value
 
 if TYPE_CHECKING:
     from zabd.model.ids import ConnectionId
     from zabd.zab import events as zab
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SnapshotTaken:
     """The snapshot that `TakeSnapshot` asked for is durable and verified, or was given up."""
 
     done: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Drained:
     """A client has taken what was written to it: the answer to `ReportDrained`."""
 
     connection_id: ConnectionId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SpaceLow:
     """The disk is below its floor (True) or has room again: refuse what makes the tree grow."""
 

@@ -71,9 +71,9 @@ class Intake(Pipeline):
             # What most requests come to: `_answer_here` without its call and second look-up.
             try:
                 reply = read(self.tree, self.watches, connection, xid, frame)
-                self.stats.answered_at_once += 1
             except ZabdError:
                 reply = self._answer_here(connection, xid, opcode, frame)  # knows what to say
+            self.stats.answered_at_once += 1
             connection.output.append(reply)  # `output` in place
             connection.output_bytes += len(reply)
             if connection.output_bytes >= OUTPUT_BYTES_MAX:
@@ -100,6 +100,7 @@ class Intake(Pipeline):
         elif connection.queue or connection.stuffed:
             self._enqueue(connection, Pending(xid, opcode, frame, self.now_ms))
         else:
+            self.stats.answered_at_once += 1
             self.output(connection, self._answer_here(connection, xid, opcode, frame))
 
     def _queue_run(

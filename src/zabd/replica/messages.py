@@ -10,7 +10,6 @@ Source: client protocol, sections 3, 14 and 15.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -20,6 +19,7 @@ import msgpack
 from zabd.model.acl import Identity
 from zabd.model.errors import RemoteProtocolError
 from zabd.model.ids import MemberId, SessionId
+from zabd.model.values import value
 
 RequestId: TypeAlias = int
 """A member's own number for something it asked of the leader; unique for the member's process."""
@@ -66,28 +66,28 @@ class Answer(NamedTuple):
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Forward:
     """Member to leader: intents in the order their clients had them."""
 
     intents: tuple[Intent, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Touches:
     """Member to leader: sessions heard of lately, and how many ms ago."""
 
     ages_ms: tuple[tuple[SessionId, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answers:
     """Leader to member: what does not come through the log."""
 
     answers: tuple[Answer, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DigestAt:
     """Leader to member: the digest my tree had at this zxid; yours must be the same."""
 

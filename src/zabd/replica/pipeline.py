@@ -130,16 +130,12 @@ class Pipeline(Connections):
         read = READS.get(opcode)
         if read is not None:
             try:
-                reply = read(self.tree, self.watches, connection, xid, frame)
+                return read(self.tree, self.watches, connection, xid, frame)
             except ZabdError:
                 pass  # `_answer_here` knows what to say
-            else:
-                self.stats.answered_at_once += 1
-                return reply
         return self._answer_here(connection, xid, opcode, frame)
 
     def _answer_here(self, connection: Connection, xid: int, opcode: int, frame: bytes) -> bytes:
-        self.stats.answered_at_once += 1
         handler = READS.get(opcode) or WATCH_REQUESTS.get(opcode)
         if handler is None:
             # Kept open: probing for a feature should not cost the connection.

@@ -143,7 +143,8 @@ class ClientLink(asyncio.Protocol):
         if self._over or transport is None or transport.is_closing():
             return  # the news that it is closing is on its way
         transport.write(data)
-        if transport.get_write_buffer_size() > OUTPUT_BYTES_MAX:
+        # Asked only where the transport has said that a part of the limit is there already.
+        if self._stuffed and transport.get_write_buffer_size() > OUTPUT_BYTES_MAX:
             self.drop(f"it left {OUTPUT_BYTES_MAX} bytes unread")
 
     def when_writable(self, callback: Callable[[], None]) -> None:

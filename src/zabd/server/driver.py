@@ -15,6 +15,7 @@ Invariants
 """
 
 import random
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -47,7 +48,10 @@ from zabd.zab.messages import Message, Notification, SnapshotChunk
 from zabd.znode_tree.tree import ZnodeTree
 
 LATE_MS = 200
-"""A timer this late means that the process stood still; a loaded loop is late by less."""
+"""A timer this late means that the process stood still, paused or starved; a loaded loop is late by
+less."""
+
+_NEVER_MS = sys.maxsize
 
 
 class MemberStoppedError(ZabdError):
@@ -116,6 +120,7 @@ class Driver:
         self._turn_due = False
         self._timer: Handle | None = None
         self._timer_ms = 0
+        self._late_ms = _NEVER_MS  # past this, the timer is late
         self._streams: dict[LinkId, Stream] = {}
         self._installations: dict[LinkId, Installation] = {}
         self._space_low = False
@@ -183,14 +188,10 @@ class Driver:
         self._storage.flush()
         self._set_timer()
 
-    def _is_late(self, now_ms: int) -> bool:
-        """Whether the process stood still past a deadline, paused or starved."""
-        return self._timer is not None and now_ms > self._timer_ms + LATE_MS
-
     def _step_and_flush(self) -> None:
         replica, waiting, performers = self.replica, self._events, self._performers
         now_ms = self.now_ms()
-        if self._is_late(now_ms):
+        if now_ms > self._late_ms:
             waiting.appendleft(events.Elapsed())  # R4
         while waiting:
             event = waiting.popleft()
@@ -209,12 +210,12 @@ class Driver:
             if self._timer_ms <= deadline_ms:
                 return
             self._timer.cancel()
-        self._timer_ms = deadline_ms
+        self._timer_ms, self._late_ms = deadline_ms, deadline_ms + LATE_MS
         # The loop's clock has a finer grain: half a millisecond later is surely not too early.
         self._timer = self._loop.call_at((deadline_ms + 0.5) / 1000, self._elapsed)
 
     def _elapsed(self) -> None:
-        self._timer = None
+        self._timer, self._late_ms = None, _NEVER_MS
         self.happened(events.Elapsed())
 
     # Failure.
@@ -251,7 +252,7 @@ class Driver:
     def client_received(self, connection: ConnectionId, data: bytes) -> None:
         """Bytes of a client; reads are answered in this call, and leave at the end of the turn."""
         now_ms = self.now_ms()
-        if self._is_late(now_ms):
+        if now_ms > self._late_ms:
             self._turn()  # R4
             if self._over:
                 return
@@ -260,7 +261,8 @@ class Driver:
         except Exception as error:  # noqa: BLE001  (whatever it is, this incarnation is over)
             self.fail(error)
             return
-        self._want_turn()
+        if not self._turn_due:  # of many clients' bytes only the first ask for it
+            self._want_turn()
 
     def client_closed(self, connection: ConnectionId) -> None:
         """A client's connection is gone."""

@@ -17,9 +17,11 @@ Applications Recover from fsync Failures?" (ATC 2020).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
+
+from zabd.model.values import value
 
 Buffers: TypeAlias = bytes | list[bytes]
 
@@ -31,7 +33,7 @@ class Lane(Enum):
     BULK = "bulk"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WriteAt:
     """Write all of `data` at `offset`; the file exists. A list is written as if it were joined."""
 
@@ -40,14 +42,14 @@ class WriteAt:
     data: Buffers
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sync:
     """Make the file's bytes and its size durable (`fdatasync`), but not its name."""
 
     file: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Create:
     """Make a new file of `size_bytes` zeros with their space reserved; EEXIST if it is there."""
 
@@ -55,7 +57,7 @@ class Create:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Truncate:
     """Set the file's size; what lies beyond is gone, what is added reads as zeros."""
 
@@ -63,7 +65,7 @@ class Truncate:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rename:
     """Give the file another name, atomically in the place of a file that has it."""
 
@@ -71,28 +73,28 @@ class Rename:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Unlink:
     """Remove the name; ENOENT if it is not there."""
 
     file: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SyncDir:
     """Make every creation, renaming and removal in the directory durable; "" is the root."""
 
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MakeDir:
     """Make a directory below the root, unless it is there."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Read:
     """Result: the file's `bytes` from `offset`, fewer than `size_bytes` only where it ends."""
 
@@ -101,26 +103,26 @@ class Read:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Size:
     """Result: the file's size in bytes, as an `int`."""
 
     file: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class List:
     """Result: the names in the directory, sorted, as a `list[str]`."""
 
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FreeSpace:
     """Result: how many bytes may still be written, as an `int`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Release:
     """The file is not used for now: let go of its descriptor and of its clean pages in memory.
 
@@ -158,7 +160,7 @@ class DiskFault(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DiskOutcome:
     """One result per operation that was done, and the fault that stopped the list, if one did."""
 

@@ -161,7 +161,8 @@ class _Files:
         if not self._can_dsync or type(op) is not WriteAt or op.file in self._unsynced:
             return False
         buffers = [op.data] if isinstance(op.data, bytes) else op.data
-        synced = at + 1 < len(ops) and ops[at + 1] == Sync(op.file)
+        behind = ops[at + 1] if at + 1 < len(ops) else None
+        synced = type(behind) is Sync and behind.file == op.file
         if not synced or len(buffers) > _BUFFERS_MAX:
             return False
         try:

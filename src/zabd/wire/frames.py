@@ -24,6 +24,7 @@ HEADER_SIZE: Final = 8
 
 _LENGTH: Final = struct.Struct(">i")
 _HEADER: Final = struct.Struct(">ii")
+_read_length: Final = _LENGTH.unpack_from
 _KNOWN_SIZE: Final = LENGTH_SIZE + HEADER_SIZE
 
 
@@ -66,6 +67,11 @@ class FrameReader:
 
         After a FrameError the reader is of no use, and feeding it again raises another.
         """
+        end = len(chunk)
+        if not self._partial and end >= LENGTH_SIZE:
+            (size,) = _read_length(chunk)
+            if size == end - LENGTH_SIZE and size <= self._limit:
+                return [chunk[LENGTH_SIZE:]]  # one frame, as of a client that awaits each answer
         frames: list[bytes] = []
         at = 0
         if self._partial:
@@ -76,7 +82,7 @@ class FrameReader:
             chunk, at = self._resume(chunk, missing, frames)
         end = len(chunk)
         while end - at >= LENGTH_SIZE:
-            (size,) = _LENGTH.unpack_from(chunk, at)
+            (size,) = _read_length(chunk, at)
             start = at + LENGTH_SIZE
             if not 0 <= size <= self._limit:
                 if size > 0 and end - start < HEADER_SIZE:

@@ -24,6 +24,7 @@ CLUSTER_ID_SIZE: Final = 16
 CHUNK_DIGEST_SIZE_MAX: Final = 64
 
 _LENGTH: Final = Struct(">I")
+_LENGTH_SIZE: Final = _LENGTH.size
 _BIN32: Final = Struct(">BI")
 _U64_MAX: Final = 2**64 - 1
 _EPOCH_MAX: Final = 2**31 - 1
@@ -262,7 +263,7 @@ class Decoder:
     def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
         self._limit = limit
         self._parts: list[bytes] = []
-        self._needed = _LENGTH.size  # how much has to be here before there is anything to do
+        self._needed = _LENGTH_SIZE  # how much has to be here before there is anything to do
         self.pending_bytes = 0
         """What has come of the frame that is not yet whole."""
 
@@ -272,28 +273,36 @@ class Decoder:
         Keeps only what was received. Raises RemoteProtocolError for a frame that is too long or
         holds no message; the link is then of no more use.
         """
+        if not self.pending_bytes:
+            return self._take(chunk)  # nearly always: frames of a batch of a few come in one piece
+        # A large batch comes in many chunks: they are put together once, and read where they lie.
         self._parts.append(chunk)
         self.pending_bytes += len(chunk)
-        return self._take() if self.pending_bytes >= self._needed else []
+        if self.pending_bytes < self._needed:
+            return []
+        parts, self._parts = self._parts, []
+        self.pending_bytes = 0
+        return self._take(b"".join(parts))
 
-    def _take(self) -> list[Message]:
-        # A batch comes in many chunks: they are put together once, and read where they lie.
-        buffer = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+    def _take(self, buffer: bytes) -> list[Message]:
         view, size, start = memoryview(buffer), len(buffer), 0
         decoded: list[Message] = []
-        self._needed = _LENGTH.size
-        while size - start >= _LENGTH.size:
+        needed = _LENGTH_SIZE
+        while size - start >= _LENGTH_SIZE:
+            body = start + _LENGTH_SIZE
             (length,) = _LENGTH.unpack_from(buffer, start)
             if length > self._limit:
                 raise RemoteProtocolError(
                     f"a peer announced a frame of {length} bytes, the limit is {self._limit}"
                 )
-            end = start + _LENGTH.size + length
+            end = body + length
             if end > size:
-                self._needed = end - start
+                needed = end - start
                 break
-            decoded.append(decode(view[start + _LENGTH.size : end]))
+            decoded.append(decode(view[body:end]))
             start = end
-        self._parts = [buffer[start:]] if start < size else []
-        self.pending_bytes = size - start
+        if start < size:
+            self._needed = needed
+            self._parts = [buffer[start:]]
+            self.pending_bytes = size - start
         return decoded

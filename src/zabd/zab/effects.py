@@ -5,11 +5,11 @@ waits for itself. The host may crash between any two of them. Disk requests (App
 Truncate, InstallSnapshot's switch-over) take effect in the order in which they were asked for.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
 from zabd.model.ids import Epoch, LinkId, MemberId
+from zabd.model.values import value
 from zabd.model.zxid import Zxid
 from zabd.zab.log import Batch, LogPosition
 from zabd.zab.messages import Message, Notification, PeerState
@@ -44,7 +44,7 @@ class Phase(IntEnum):
     BROADCAST = 3
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Notify:
     """Send over the election channel; it may be lost."""
 
@@ -52,21 +52,21 @@ class Notify:
     notification: Notification
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Dial:
     """Open a quorum connection; answer with Dialled or DialFailed."""
 
     member: MemberId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Hangup:
     """Close the link. What was sent before may still arrive."""
 
     link: LinkId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Send:
     """Send over the link, in order."""
 
@@ -74,7 +74,7 @@ class Send:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Append:
     """Make the record durable behind all before it; answer with Persisted.
 
@@ -86,7 +86,7 @@ class Append:
     committed: Zxid
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PersistEpochs:
     """Replace the epoch file atomically and durably; answer with EpochsPersisted.
 
@@ -101,7 +101,7 @@ class PersistEpochs:
     repaired: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Truncate:
     """Durably drop every record after `position`; answer with Truncated."""
 
@@ -109,7 +109,7 @@ class Truncate:
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FindRecord:
     """Look the zxid up in the log on disk; answer with RecordFound."""
 
@@ -117,7 +117,7 @@ class FindRecord:
     zxid: Zxid
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StreamRecords:
     """Send the records after `after`, up to the record end `upto`, as Propose frames from disk.
 
@@ -129,7 +129,7 @@ class StreamRecords:
     upto: Zxid
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StreamSnapshot:
     """Send Snap, then the newest verified snapshot in chunks under flow control.
 
@@ -139,7 +139,7 @@ class StreamSnapshot:
     link: LinkId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InstallSnapshot:
     """Take the chunks that come over this link as the new state, all or nothing.
 
@@ -151,14 +151,14 @@ class InstallSnapshot:
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Deliver:
     """These batches are committed and durable here: apply them, in order."""
 
     batches: tuple[Batch, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Became:
     """The peer has changed its state or phase. It serves clients only while `serving`."""
 
@@ -169,14 +169,14 @@ class Became:
     serving: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Confirmed:
     """A quorum followed this leader at a moment after the Confirm of this token."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stop:
     """This incarnation cannot go on; the reason is a sentence for the operator.
 

@@ -6,10 +6,10 @@ performing of that peer's effects. After `Hangup(link)` the host closes the link
 closes the link and has to say `Disconnected(link)`.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from zabd.model.ids import LinkId, MemberId
+from zabd.model.values import value
 from zabd.zab.log import LogPosition
 from zabd.zab.messages import Message, Notification
 
@@ -37,24 +37,24 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Start:
     """Recovery is over and the channels are open: begin. Comes first, and once."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Elapsed:
     """The time may have reached `deadline_ms`. Harmless when it comes early."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Notified:
     """A notification came over the election channel."""
 
     notification: Notification
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Dialled:
     """The `Dial(member)` has succeeded: `link` is a new quorum connection to that member."""
 
@@ -62,14 +62,14 @@ class Dialled:
     member: MemberId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DialFailed:
     """The `Dial(member)` has failed; every Dial ends in this or in Dialled, within a tick."""
 
     member: MemberId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Received:
     """A message came over a quorum link. A link that others dialled begins with FollowerInfo."""
 
@@ -77,14 +77,14 @@ class Received:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Disconnected:
     """The link is gone, and nothing more will come over it."""
 
     link: LinkId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Submit:
     """Propose this payload of `count` transactions; only when `Peer.can_submit`."""
 
@@ -92,21 +92,21 @@ class Submit:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Persisted:
     """The append of this id and all before it are durable."""
 
     append_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EpochsPersisted:
     """The PersistEpochs of this id is durable, directory entry included."""
 
     request_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Truncated:
     """The Truncate of this id is durably done; or nothing has changed, if not `done`."""
 
@@ -114,7 +114,7 @@ class Truncated:
     done: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RecordFound:
     """The answer to FindRecord: the greatest record end at or before its zxid, or None.
 
@@ -127,7 +127,7 @@ class RecordFound:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RecordsStreamed:
     """All Propose frames of a StreamRecords, up to `upto`, have been handed to the link."""
 
@@ -135,7 +135,7 @@ class RecordsStreamed:
     upto: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SnapshotStreamed:
     """Snap and all chunks of a StreamSnapshot have been handed to the link."""
 
@@ -143,7 +143,7 @@ class SnapshotStreamed:
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StreamFailed:
     """A stream to this link, or an installation from it, has ended without success.
 
@@ -153,7 +153,7 @@ class StreamFailed:
     link: LinkId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SnapshotInstalled:
     """The snapshot that came over this link is durable and verified, and the tree stands at it.
 
@@ -164,21 +164,21 @@ class SnapshotInstalled:
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Confirm:
     """Leader: prove to me, by a round that begins now, that a quorum still follows."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Abdicate:
     """The host cannot go on leading or following (shutdown, a slow disk); look again."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Elected:
     """In place of an election: this member is the leader. For searches and tests.
 

@@ -39,7 +39,17 @@ LearnerPhase: TypeAlias = LearnerDiscovery | LearnerSynchronisation | LearnerBro
 class Following:
     """A peer that has chosen a leader; an observer's way of doing it is the same."""
 
-    __slots__ = ("_dial_ms", "_dials", "_heard_ms", "_m", "_phase", "_state", "leader", "link")
+    __slots__ = (
+        "_dial_ms",
+        "_dials",
+        "_heard_ms",
+        "_m",
+        "_patience_ms",
+        "_phase",
+        "_state",
+        "leader",
+        "link",
+    )
 
     def __init__(self, member: Member, cause: Follow) -> None:
         self._m = member
@@ -48,6 +58,7 @@ class Following:
         self._state = PeerState.OBSERVING if member.config.observer else PeerState.FOLLOWING
         self._phase: LearnerPhase | None = None
         self._heard_ms = member.now_ms
+        self._patience_ms = member.config.init_timeout_ms
         self._dials = 0
         self._dial_ms: int | None = None
 
@@ -69,15 +80,11 @@ class Following:
     @property
     def deadline_ms(self) -> int:
         """When time alone has something to do here."""
-        due_ms = self._heard_ms + self._patience_ms()
+        due_ms = self._heard_ms + self._patience_ms
         if self._dial_ms is not None:
             due_ms = min(due_ms, self._dial_ms)
         stalled_at_ms = self._m.stalled_at_ms()
         return due_ms if stalled_at_ms is None else min(due_ms, stalled_at_ms)
-
-    def _patience_ms(self) -> int:
-        config = self._m.config
-        return config.sync_timeout_ms if self.in_step else config.init_timeout_ms
 
     def _become(self, phase: Phase) -> None:
         m = self._m
@@ -164,16 +171,17 @@ class Following:
         m = self._m
         assert self.link is not None
         match self._phase:
+            case LearnerBroadcast():
+                self._serve_if_in_step()
             case LearnerDiscovery() as phase if phase.promised is not None and not m.transition:
                 self._phase = LearnerSynchronisation(m, self.link, phase.promised)
                 self._become(Phase.SYNCHRONISATION)
             case LearnerSynchronisation() as phase if phase.serve_from is not None:
                 self._phase = LearnerBroadcast(m, self.link, phase.epoch, phase.serve_from)
+                self._patience_ms = m.config.sync_timeout_ms
                 m.failures = 0
                 m.commit(phase.serve_from)
                 self._become(Phase.BROADCAST)
-            case LearnerBroadcast():
-                self._serve_if_in_step()
             case _:
                 pass
 
@@ -213,7 +221,7 @@ class Following:
         m = self._m
         if self._dial_ms is not None and m.now_ms >= self._dial_ms:
             self._dial()
-        if m.now_ms >= self._heard_ms + self._patience_ms():
+        if m.now_ms >= self._heard_ms + self._patience_ms:
             m.look(f"leader {self.leader} is silent", self.leader)
         stalled_at_ms = m.stalled_at_ms()
         if stalled_at_ms is not None and m.now_ms >= stalled_at_ms:

@@ -66,8 +66,7 @@ class History:
 
     def is_boundary(self, zxid: Zxid) -> bool:
         """Whether a batch of the tail ends there."""
-        boundary = self.tail.boundary(zxid)
-        return boundary is not None and boundary.zxid == zxid
+        return self.tail.ends_at(zxid)
 
     def commit(self, zxid: Zxid) -> None:
         """Move the commit point, and deliver what is durable up to it."""
@@ -77,7 +76,8 @@ class History:
 
     def deliver(self) -> None:
         """Hand over what is committed and durable, and was not handed over before."""
-        upto = Zxid(min(self.committed, self.durable.zxid))
+        committed, durable = self.committed, self.durable.zxid
+        upto = min(durable, committed)
         if upto <= self.delivered:
             return
         batches = self.tail.between(self.delivered, upto)
@@ -101,9 +101,10 @@ class History:
         """Take the next batch into the history and on its way to the disk."""
         self.tail.append(batch)
         append_id = self.new_id()
-        self.appends.append(PendingAppend(append_id, batch.position, self.now_ms))
+        self.appends.append(PendingAppend(append_id, self.tail.last, self.now_ms))
         self.appended_ms = self.now_ms
-        watermark = Zxid(min(self.committed, self.durable.zxid))
+        committed, durable = self.committed, self.durable.zxid
+        watermark = min(durable, committed)
         self.outbox.append(Append(append_id, batch.record, watermark))
 
     def persisted(self, append_id: int) -> None:

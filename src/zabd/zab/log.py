@@ -227,6 +227,11 @@ class LogTail:
             return self._batches[index - 1].position
         return self.base if self.base.zxid <= zxid else None
 
+    def ends_at(self, zxid: int) -> bool:
+        """Whether `zxid` is a batch's last one, or the base: `boundary` without its position."""
+        index = bisect_right(self._ends, zxid)
+        return (self._ends[index - 1] if index else self.base.zxid) == zxid
+
     def contains(self, position: LogPosition) -> bool:
         """Whether `position` is a point of this history, from the base on."""
         return self.boundary(position.zxid) == position

@@ -7,11 +7,11 @@ dials the leader, and one FIFO connection, a link, serves one leadership. Messag
 Junqueira, Reed and Serafini, "Zab" (DSN 2011), section IV.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
 from zabd.model.ids import Epoch, MemberId
+from zabd.model.values import value
 from zabd.model.zxid import Zxid
 from zabd.zab.log import LogPosition
 
@@ -67,7 +67,7 @@ class Standing(IntEnum):
     """It lost a part of its history or of its promises. It never votes, not even in a founding."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Notification:
     """A vote, or the news of a leader, on the election channel.
 
@@ -86,7 +86,7 @@ class Notification:
     history_empty: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FollowerInfo:
     """Learner to leader, the first frame of a link: who I am and what I promised (CEPOCH)."""
 
@@ -99,14 +99,14 @@ class FollowerInfo:
     standing: Standing
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaderInfo:
     """Leader to learner: the epoch I want to lead (NEWEPOCH)."""
 
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AckEpoch:
     """Learner to leader: I promise that epoch, and this is my history (ACK-E)."""
 
@@ -114,40 +114,40 @@ class AckEpoch:
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Diff:
     """Leader to learner: your history is a prefix of mine; what follows continues `position`."""
 
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Trunc:
     """Leader to learner: cut your history back to `position`, then say Aligned."""
 
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Snap:
     """Leader to learner: replace your history by the snapshot in the chunks that follow."""
 
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TruncRefused:
     """Learner to leader: I have no such position; send a snapshot."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Aligned:
     """Learner to leader, after Trunc or Snap: my durable history now ends at `position`."""
 
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SnapshotChunk:
     """A piece of a snapshot. Hosts produce and consume it; it never enters a Peer."""
 
@@ -157,7 +157,7 @@ class SnapshotChunk:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Propose:
     """Leader to learner: append this batch, then acknowledge its last zxid (PROPOSE)."""
 
@@ -166,7 +166,7 @@ class Propose:
     record: bytes  # framed once by the leader; the same bytes on every link and in every log
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NewLeader:
     """Leader to learner: my history ends at `position`; make it yours and say so (NEWLEADER)."""
 
@@ -175,7 +175,7 @@ class NewLeader:
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AckNewLeader:
     """Learner to leader: history up to `zxid`, then the epoch, are durable here (ACK-LD)."""
 
@@ -183,42 +183,42 @@ class AckNewLeader:
     zxid: Zxid
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UpToDate:
     """Leader to learner: serve, everything up to `zxid` is committed (COMMIT-LD)."""
 
     zxid: Zxid
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ack:
     """Follower to leader: everything up to `zxid` is durable here (ACK)."""
 
     zxid: Zxid
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Commit:
     """Leader to learner: everything up to `zxid` is committed (COMMIT)."""
 
     zxid: Zxid
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ping:
     """Leader to learner: I am alive and lead; `round` numbers the question."""
 
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pong:
     """Learner to leader: I still follow you, and heard the question `round`."""
 
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Carried:
     """What the hosts of two peers say to each other, opaque, in order with all the rest."""
 

@@ -81,7 +81,10 @@ class Peer:
         m = self._m
         m.now_ms = now_ms
         try:
-            self._take(event)
+            if self._started and type(event) is Received:
+                self._role.step(event)  # the commonest, with nothing to book
+            else:
+                self._take(event)
         except (LocalProtocolError, RemoteProtocolError):
             assert not m.outbox, "what must not be is found out before anything is done"
             assert m.transition is None
@@ -108,8 +111,6 @@ class Peer:
     def _book(self, event: Event) -> None:
         m = self._m
         match event:
-            case Received():
-                pass  # the commonest
             case Persisted(append_id):
                 m.persisted(append_id)
             case EpochsPersisted(request_id):

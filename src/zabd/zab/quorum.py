@@ -26,5 +26,4 @@ class MajorityQuorum:
 
     def acked(self, values: Mapping[MemberId, int]) -> int:
         """The largest value that a quorum has reached; a voter that is missing has reached 0."""
-        reached = sorted((values.get(voter, 0) for voter in self.voters), reverse=True)
-        return reached[self.size - 1]
+        return sorted([values.get(voter, 0) for voter in self.voters])[-self.size]
