@@ -11,7 +11,6 @@ def value(cls: type[T]) -> type[T]:
     """A dataclass that compares and hashes by its fields, and is never changed once it is made.
 
     The type checker sees to that. A dataclass that sees to it itself calls a function for each
-    field: 0.6 us where this takes 0.3 us, and a batch of one makes 47 of them in three members. A
-    set 1x1 costs a tenth less.
+    field: 0.6 us where this takes 0.3 us, and a batch of one makes 47 of them in three members.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
