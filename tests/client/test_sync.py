@@ -8,8 +8,9 @@ import time
 
 import pytest
 from tests.client.real_port import real_port
+from tests.client.scripted_server import LOSE_REPLY, SWALLOW
 
-from zabd.client import Client, SyncClient, recipes
+from zabd.client import Client, SyncClient, connect, recipes
 from zabd.client.recipes import (
     Dedup,
     Lock,
@@ -30,7 +31,8 @@ from zabd.client.recipes.dedup import (
 )
 from zabd.client.recipes.sync import SyncAttempt
 from zabd.client.recipes.sync.election import SyncTerm
-from zabd.model.errors import LocalProtocolError, NoNodeError
+from zabd.model.errors import ConnectionLossError, LocalProtocolError, NoNodeError
+from zabd.model.ops import GetData, SetData
 from zabd.model.watch_events import WatchEvent
 
 
@@ -161,7 +163,8 @@ ONLY_ASYNC: dict[type, set[str]] = {
     Client: {
         "call",
         "check_lease",
-        "flush_soon",
+        "reply_class",
+        "sending",
         "identity",
         "last_zxid",
         "lease_remaining",
@@ -357,3 +360,77 @@ def test_an_interrupted_call_is_cancelled_on_the_loop() -> None:
 async def failing() -> None:
     """Raise on the loop."""
     raise ZeroDivisionError
+
+
+def test_many_threads_ask_at_once_and_each_gets_its_own_answer() -> None:
+    """Whoever wakes the loop starts what others have asked for too."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        for number in range(8):
+            zk.create(f"/{number}", str(number).encode())
+        wrong: list[object] = []
+
+        def ask(number: int) -> None:
+            for _ in range(50):
+                data = zk.get(f"/{number}").data
+                if data != str(number).encode():
+                    wrong.append((number, data))
+            with pytest.raises(NoNodeError, match=f"/no-{number}"):
+                zk.get(f"/no-{number}")
+
+        threads = [threading.Thread(target=ask, args=[number]) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+
+
+def test_a_read_whose_connection_breaks_is_answered_by_the_next_one() -> None:
+    """In the middle of the steps that a call takes without a task."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        zk.create("/a", b"1")
+        port.ensemble.once(GetData, LOSE_REPLY)
+        assert zk.get("/a").data == b"1"
+        port.ensemble.once(SetData, LOSE_REPLY)
+        with pytest.raises(ConnectionLossError) as caught:
+            zk.set("/a", b"2")
+        assert caught.value.maybe_applied
+
+
+def test_who_asks_behind_the_end_is_told_so() -> None:
+    """A thread that comes too late must not wait for ever."""
+    with real_port() as port:
+        zk = SyncClient(port.hosts)
+        zk.start()
+        thread = zk._require_thread()
+        zk.close()
+        with pytest.raises(LocalProtocolError, match="closed"):
+            thread.ask(zk.asyncio_client.get("/a"))
+
+
+def test_an_interrupted_operation_is_taken_back() -> None:
+    """It has no task, and is cancelled all the same."""
+    with real_port() as port, SyncClient(port.hosts) as zk:
+        port.ensemble.once(GetData, SWALLOW)
+        main = threading.main_thread().ident or 0
+        interrupt = threading.Timer(0.5, signal.pthread_kill, [main, signal.SIGINT])
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            zk.get("/a")
+        interrupt.join()
+        assert zk.exists("/") is not None
+
+
+def test_the_asyncio_client_runs_on_uvloop() -> None:
+    """Its transports are not asyncio's by inheritance."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main(hosts: str) -> bytes | None:
+        async with connect(hosts) as zk:
+            await zk.create("/a", b"1")
+            return (await zk.get("/a")).data
+
+    with real_port() as port:
+        loop = uvloop.new_event_loop()
+        assert loop.run_until_complete(main(port.hosts)) == b"1"
+        loop.close()

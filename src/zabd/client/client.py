@@ -14,12 +14,13 @@ Invariants
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from random import Random, SystemRandom
 from ssl import SSLContext
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from zabd.client.chroot import Chroot
 from zabd.client.clock import Clock, clock_of
@@ -77,6 +78,9 @@ class Client(Operations):
     (`zabd.client.metrics`); `metric_prefix` says how many components of a path are a label. A child
     process that was forked needs a client of its own.
     """
+
+    reply_class: ClassVar[type[asyncio.Future[Result]]] = asyncio.Future
+    """What a request's reply completes."""
 
     def __init__(
         self,
@@ -376,7 +380,7 @@ class Client(Operations):
         sent = op if raw else self._chroot.op(op)
         if session_id is not None and session_id != session.session_id:
             raise session.failures.other_session(sent, session_id)
-        future: asyncio.Future[Result] = driver.loop.create_future()
+        future = self.reply_class(loop=driver.loop)
         session.submit(sent, future, driver.now_ms(), watcher=watch)
         if session.wants_flush:
             driver.schedule_flush()
@@ -403,10 +407,14 @@ class Client(Operations):
         task.add_done_callback(self._forget_task)
         return task
 
-    def flush_soon(self) -> None:
-        """Send, behind what runs in this turn of the loop, what was asked for by then."""
-        if self._driver is not None:
-            self._driver.schedule_flush()
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Send what is asked for in this block at its end, not at that of the loop's turn."""
+        if self._driver is None:
+            yield
+            return
+        with self._driver.sending():
+            yield
 
     def require_own_process(self) -> None:
         """Raise `ForkedClientError` in a child of the process that made this client."""

@@ -10,8 +10,10 @@ Invariants
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from ssl import SSLContext
+from typing import cast
 
 from zabd.client.clock import Clock
 from zabd.client.effects import Effect, Hangup, Send, SessionState
@@ -79,8 +81,21 @@ class SessionDriver:
             self._flush_scheduled = True
             self.loop.call_soon(self._flush)
 
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Send at the end of the block what the session has to say by then."""
+        self._flush_scheduled = True  # by us
+        try:
+            yield
+        finally:
+            self._flush()
+
     def perform(self, effects: Iterable[Effect]) -> None:
         """Do what the session's effects say, in order."""
+        self._do(effects)
+        self._arm()
+
+    def _do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Send(data):
@@ -91,7 +106,6 @@ class SessionDriver:
                     self._drop_wire()
                 case _:
                     self._tell(effect)
-        self._arm()
 
     # The search for a server.
 
@@ -176,7 +190,8 @@ class SessionDriver:
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        self.perform(self.session.flush(self.now_ms()))
+        # What we say only puts the deadline off, and a timer may be early.
+        self._do(self.session.flush(self.now_ms()))
 
     def _arm(self) -> None:
         """See to it that `elapsed` is called in time; a timer that is early is left to be early."""
@@ -218,8 +233,7 @@ class _Wire(asyncio.Protocol):
         self._driver = driver
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._driver.made(self)
 
     def data_received(self, data: bytes) -> None:

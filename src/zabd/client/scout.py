@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from ssl import SSLContext
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from zabd.client.hosts import Host
 
@@ -71,9 +71,9 @@ class _Question(asyncio.Protocol):
         self._said = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(b"isro")
+        # uvloop's is none by inheritance.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(b"isro")
 
     def data_received(self, data: bytes) -> None:
         self._said += data[:ANSWER_BYTES_MAX]

@@ -9,12 +9,14 @@ second thread, and may use the client.
 
 import asyncio
 import queue
+import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import CancelledError
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar
 
+from zabd.client.calls import Call, Reply, StepCall, TaskCall
 from zabd.client.client import Client
 from zabd.client.effects import Credentials, SessionState
 from zabd.client.events import Listener, StateChange, Watcher
@@ -32,6 +34,7 @@ from zabd.model.results import (
     Create2Result,
     GetDataResult,
     MultiPart,
+    Result,
 )
 from zabd.model.stat import Stat
 from zabd.model.watch_events import WatcherType
@@ -39,62 +42,19 @@ from zabd.model.watch_events import WatcherType
 T = TypeVar("T")
 E = TypeVar("E")
 
-
-class _Call(Generic[T]):
-    """A coroutine that another thread waits for, by a lock that its end opens.
-
-    As ``asyncio.run_coroutine_threadsafe``, whose two futures would cost a third of a request.
-    """
-
-    __slots__ = ("_error", "_open", "_result", "_task", "_work", "ended")
-
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self._work = work
-        self._open = threading.Lock()
-        self._open.acquire()
-        self._task: asyncio.Task[None] | None = None
-        self._result: T | None = None
-        self._error: BaseException | None = None
-        self.ended = False
-
-    def start(self, loop: asyncio.AbstractEventLoop, client: Client) -> None:
-        """Begin, on the loop."""
-        self._task = loop.create_task(self._run())
-        # Behind the task's first step, in the same turn: nobody else's requests are waited for.
-        client.flush_soon()
-
-    def cancel(self) -> None:
-        """Cancel what has begun, on the loop."""
-        if self._task is not None:
-            self._task.cancel()
-
-    def wait(self) -> T:
-        """The result, or what it raised; on the other thread."""
-        self._open.acquire()
-        if self._error is None:
-            return cast("T", self._result)
-        try:
-            raise self._error
-        finally:
-            self._error = None  # it holds this frame, which holds it
-
-    async def _run(self) -> None:
-        try:
-            self._result = await self._work
-        except asyncio.CancelledError:
-            self._error = CancelledError()
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            self._error = error
-        finally:
-            self.ended = True
-            self._open.release()
+_WAKES_MAX = 4096
 
 
 class LoopThread:
-    """An asyncio loop on a thread, and another thread for callbacks."""
+    """An asyncio loop on a thread, for one client, and another thread for callbacks."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._loop = asyncio.new_event_loop()
+        self._asked: deque[Call[Any]] = deque()
+        # asyncio's own way to wake a loop reads twice, and makes a handle, for every request.
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
         self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run_loop, name="zabd-client-loop", daemon=True),
@@ -103,23 +63,55 @@ class LoopThread:
         for thread in self._threads:
             thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T], client: Client) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine that uses the client, and wait for it; an interrupt cancels it there."""
+        return self._wait(TaskCall(work))
+
+    def ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `run`, for a coroutine that asks no more of its task than to wait: see `StepCall`."""
+        return self._wait(StepCall(work))
+
+    def _wait(self, call: Call[T]) -> T:
         if threading.current_thread() is self._threads[0]:
-            work.close()
+            call.close()
             raise LocalProtocolError("the blocking client was called on its own loop's thread")
-        call = _Call(work)
         try:
-            self._loop.call_soon_threadsafe(call.start, self._loop, client)
-        except RuntimeError:  # the loop has ended
-            work.close()
-            raise
-        try:
+            self._asked.append(call)
+            self._wake()
             return call.wait()
         except BaseException:
             if not call.ended:
-                self._loop.call_soon_threadsafe(call.cancel)
+                self._abandon(call)
             raise
+
+    def _wake(self) -> None:
+        """Let the loop start what was asked for."""
+        try:
+            self._bell.send(b"\0")
+        except BlockingIOError:
+            pass  # so many have woken it already
+        except OSError:
+            raise LocalProtocolError("the client is closed") from None
+
+    def _start_all(self) -> None:
+        """Begin what was asked for, and send all of that at once."""
+        self._ear.recv(_WAKES_MAX)
+        with self._client.sending():
+            while self._asked:
+                self._asked.popleft().start(self._loop)
+
+    def _abandon(self, call: Call[Any]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._cancel, call)
+        except RuntimeError:  # the loop has ended
+            call.close()
+
+    def _cancel(self, call: Call[Any]) -> None:
+        if call in self._asked:
+            self._asked.remove(call)
+            call.close()
+        else:
+            call.cancel()
 
     def off_loop(self, callback: Callable[[E], object]) -> Callable[[E], None]:
         """The callback, to be called in order on the callbacks' thread."""
@@ -135,9 +127,16 @@ class LoopThread:
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self._loop.add_reader(self._ear, self._start_all)
         try:
             self._loop.run_forever()
         finally:
+            # Whoever asks from here on hears it by the bell; those before must not wait for ever.
+            self._bell.close()
+            while self._asked:
+                self._asked.popleft().refuse(LocalProtocolError("the client is closed"))
+            self._loop.remove_reader(self._ear)
+            self._ear.close()
             # An interrupted call may have left its task behind.
             rest = asyncio.all_tasks(self._loop)
             for task in rest:
@@ -211,11 +210,15 @@ class SyncTransaction:
             self.commit()
 
 
+class _Client(Client):
+    reply_class: ClassVar[type[asyncio.Future[Result]]] = Reply
+
+
 class SyncClient:
     """As `Client`, with methods that block; the options are the same."""
 
     def __init__(self, hosts: str, **options: Any) -> None:  # noqa: ANN401 - those of Client
-        self.asyncio_client = Client(hosts, **options)
+        self.asyncio_client: Client = _Client(hosts, **options)
         self._thread: LoopThread | None = None
         self._forks = fork_count()
 
@@ -225,7 +228,7 @@ class SyncClient:
         """Open a session; returns once a server has granted it."""
         if self._thread is not None:
             raise LocalProtocolError("a client is started once; make a new one")
-        self._thread = LoopThread()
+        self._thread = LoopThread(self.asyncio_client)
         try:
             self.run(self.asyncio_client.start())
         except BaseException:
@@ -237,7 +240,7 @@ class SyncClient:
         require_same_process(self._forks)
         if self._thread is not None:
             thread, self._thread = self._thread, None
-            thread.run(self.asyncio_client.close(timeout), self.asyncio_client)
+            thread.run(self.asyncio_client.close(timeout))
             thread.stop()
 
     def __enter__(self) -> Self:
@@ -256,7 +259,13 @@ class SyncClient:
         """Run a coroutine that uses `asyncio_client` on its loop, and wait for it."""
         if self._thread is None:
             work.close()
-        return self._require_thread().run(work, self.asyncio_client)
+        return self._require_thread().run(work)
+
+    def _ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `run`, for the operations of the protocol."""
+        if self._thread is None:
+            work.close()
+        return self._require_thread().ask(work)
 
     @property
     def state(self) -> SessionState:
@@ -332,7 +341,7 @@ class SyncClient:
         timeout: Timeout = UNSET,
     ) -> str:
         """Create a znode and return its path, with the number of a sequential one."""
-        return self.run(
+        return self._ask(
             self.asyncio_client.create(
                 path,
                 data,
@@ -360,7 +369,7 @@ class SyncClient:
         timeout: Timeout = UNSET,
     ) -> Create2Result:
         """As `create`, with the new znode's Stat."""
-        return self.run(
+        return self._ask(
             self.asyncio_client.create_with_stat(
                 path,
                 data,
@@ -378,7 +387,7 @@ class SyncClient:
         self, path: str, *, version: int = -1, recursive: bool = False, timeout: Timeout = UNSET
     ) -> None:
         """Delete a znode; -1 is any version. `recursive` deletes what is below first."""
-        self.run(
+        self._ask(
             self.asyncio_client.delete(path, version=version, recursive=recursive, timeout=timeout)
         )
 
@@ -386,17 +395,17 @@ class SyncClient:
         self, path: str, data: bytes | None, *, version: int = -1, timeout: Timeout = UNSET
     ) -> Stat:
         """Replace a znode's data; -1 is any version."""
-        return self.run(self.asyncio_client.set(path, data, version=version, timeout=timeout))
+        return self._ask(self.asyncio_client.set(path, data, version=version, timeout=timeout))
 
     def set_acl(
         self, path: str, acl: Sequence[Acl], *, version: int = -1, timeout: Timeout = UNSET
     ) -> Stat:
         """Replace a znode's ACL; `version` is compared with `aversion`, -1 is any."""
-        return self.run(self.asyncio_client.set_acl(path, acl, version=version, timeout=timeout))
+        return self._ask(self.asyncio_client.set_acl(path, acl, version=version, timeout=timeout))
 
     def ensure_path(self, path: str, *, acl: tuple[Acl, ...] | None = None) -> None:
         """Create the znode and what is missing above it."""
-        self.run(self.asyncio_client.ensure_path(path, acl=acl))
+        self._ask(self.asyncio_client.ensure_path(path, acl=acl))
 
     def transaction(self) -> SyncTransaction:
         """Gather writes and checks that happen all together or not at all."""
@@ -404,7 +413,7 @@ class SyncClient:
 
     def multi(self, ops: Sequence[MultiOp], *, timeout: Timeout = UNSET) -> tuple[MultiPart, ...]:
         """Do all of these ops or none; the error of the op that failed raises (`op_index`)."""
-        return self.run(self.asyncio_client.multi(ops, timeout=timeout))
+        return self._ask(self.asyncio_client.multi(ops, timeout=timeout))
 
     # Reads and watches.
 
@@ -413,52 +422,52 @@ class SyncClient:
     ) -> GetDataResult:
         """Return data and Stat; `watch` hears once of the next change or deletion."""
         watcher = self._off_loop(watch)
-        return self.run(self.asyncio_client.get(path, watch=watcher, timeout=timeout))
+        return self._ask(self.asyncio_client.get(path, watch=watcher, timeout=timeout))
 
     def exists(
         self, path: str, *, watch: Watcher | None = None, timeout: Timeout = UNSET
     ) -> Stat | None:
         """Return the Stat, or None; `watch` hears once of creation, change or deletion."""
         watcher = self._off_loop(watch)
-        return self.run(self.asyncio_client.exists(path, watch=watcher, timeout=timeout))
+        return self._ask(self.asyncio_client.exists(path, watch=watcher, timeout=timeout))
 
     def get_children(
         self, path: str, *, watch: Watcher | None = None, timeout: Timeout = UNSET
     ) -> list[str]:
         """Return the children's names, sorted; `watch` hears once that they changed."""
         watcher = self._off_loop(watch)
-        return self.run(self.asyncio_client.get_children(path, watch=watcher, timeout=timeout))
+        return self._ask(self.asyncio_client.get_children(path, watch=watcher, timeout=timeout))
 
     def get_children_with_stat(
         self, path: str, *, watch: Watcher | None = None, timeout: Timeout = UNSET
     ) -> tuple[list[str], Stat]:
         """As `get_children`, with the parent's Stat."""
         watcher = self._off_loop(watch)
-        return self.run(
+        return self._ask(
             self.asyncio_client.get_children_with_stat(path, watch=watcher, timeout=timeout)
         )
 
     def get_acl(self, path: str, *, timeout: Timeout = UNSET) -> AclResult:
         """Return ACL and Stat."""
-        return self.run(self.asyncio_client.get_acl(path, timeout=timeout))
+        return self._ask(self.asyncio_client.get_acl(path, timeout=timeout))
 
     def get_ephemerals(self, prefix: str = "/", *, timeout: Timeout = UNSET) -> list[str]:
         """Return the paths of this session's ephemerals that start with `prefix`, as text."""
-        return self.run(self.asyncio_client.get_ephemerals(prefix, timeout=timeout))
+        return self._ask(self.asyncio_client.get_ephemerals(prefix, timeout=timeout))
 
     def count_descendants(self, path: str, *, timeout: Timeout = UNSET) -> int:
         """Return how many znodes there are below `path`."""
-        return self.run(self.asyncio_client.count_descendants(path, timeout=timeout))
+        return self._ask(self.asyncio_client.count_descendants(path, timeout=timeout))
 
     def multi_read(
         self, ops: Sequence[MultiReadOp], *, timeout: Timeout = UNSET
     ) -> tuple[MultiPart, ...]:
         """Read several from one state of the tree; each part is a result or an `ErrorResult`."""
-        return self.run(self.asyncio_client.multi_read(ops, timeout=timeout))
+        return self._ask(self.asyncio_client.multi_read(ops, timeout=timeout))
 
     def sync(self, path: str = "/", *, timeout: Timeout = UNSET) -> None:
         """Wait until this server has everything that the leader had at the time of the call."""
-        self.run(self.asyncio_client.sync(path, timeout=timeout))
+        self._ask(self.asyncio_client.sync(path, timeout=timeout))
 
     def reconfig(
         self,
@@ -470,7 +479,7 @@ class SyncClient:
         timeout: Timeout = UNSET,
     ) -> GetDataResult:
         """Change the ensemble's members; return the new configuration."""
-        return self.run(
+        return self._ask(
             self.asyncio_client.reconfig(
                 joining=joining,
                 leaving=leaving,
@@ -485,18 +494,18 @@ class SyncClient:
     ) -> GetDataResult:
         """Return the ensemble's configuration."""
         watcher = self._off_loop(watch)
-        return self.run(self.asyncio_client.get_config(watch=watcher, timeout=timeout))
+        return self._ask(self.asyncio_client.get_config(watch=watcher, timeout=timeout))
 
     def who_am_i(self, *, timeout: Timeout = UNSET) -> tuple[ClientInfo, ...]:
         """Return the identities that the server knows this connection by."""
-        return self.run(self.asyncio_client.who_am_i(timeout=timeout))
+        return self._ask(self.asyncio_client.who_am_i(timeout=timeout))
 
     def add_watch(
         self, path: str, watcher: Watcher, *, recursive: bool = False, timeout: Timeout = UNSET
     ) -> None:
         """Tell `watcher` of every change from now on, of all below as well if `recursive`."""
         off_loop = self._require_thread().off_loop(watcher)
-        self.run(
+        self._ask(
             self.asyncio_client.add_watch(path, off_loop, recursive=recursive, timeout=timeout)
         )
 
@@ -504,7 +513,7 @@ class SyncClient:
         self, path: str, kind: WatcherType = WatcherType.ANY, *, timeout: Timeout = UNSET
     ) -> None:
         """Remove this client's watches of that kind on `path` from the server."""
-        self.run(self.asyncio_client.remove_watches(path, kind, timeout=timeout))
+        self._ask(self.asyncio_client.remove_watches(path, kind, timeout=timeout))
 
     def off_loop(self, callback: Callable[[E], object]) -> Callable[[E], None]:
         """What calls back on the callbacks' thread, in order with watchers and listeners."""
