@@ -164,6 +164,21 @@ def test_the_order_of_one_leader_and_of_all(world: World) -> None:
         world.checker.delivered(world.c, [first, later, older])
 
 
+def test_a_later_leader_may_commit_or_drop_what_an_earlier_one_left(world: World) -> None:
+    """Near misses of Z5, Z6, Z7: the leader of epoch 3 commits 1:1, and 1:2 disappears."""
+    left = batch(GENESIS)
+    world.agree(left, world.a, world.b, world.c)
+    world.append(world.a, batch(left.position))
+    world.lead(world.b, 3)
+    world.checker.delivered(world.b, [left])
+    first = batch(left.position, epoch=3)
+    for who in (world.b, world.c):
+        world.append(who, first, epoch=3)
+        world.sync(who, first)
+    world.checker.delivered(world.b, [first])
+    assert [entry.last for entry in world.checker.ledger] == [left.last, first.last]
+
+
 def test_primary_integrity(world: World) -> None:
     """Z7: once epoch 2 has broadcast, nothing of epoch 1 may be committed any more."""
     alone = batch(GENESIS)

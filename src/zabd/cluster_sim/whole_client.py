@@ -183,6 +183,8 @@ class RegisterUser(Program):
 class LockUser(Program):
     """Takes a lock, writes to the resource with its token, and lets go."""
 
+    writes = (1, 4)  # at least, and less than
+
     def __init__(self, level: "WholeLevel", name: str) -> None:
         super().__init__(level, name)
         self._patience = level.schedule.stream(f"client {name} patience")
@@ -194,7 +196,7 @@ class LockUser(Program):
         ticks = self._patience.choice((2, 40, 40))
         try:
             async with asyncio.timeout(ticks * tick_s), lock:
-                for _ in range(self.rng.randrange(1, 4)):
+                for _ in range(self.rng.randrange(*self.writes)):
                     await self._use(lock)
                     await self.rest(0.5)
             self.done += 1
@@ -234,6 +236,12 @@ class LockUser(Program):
         except (LockError, KeeperError):
             return False
         return True
+
+
+class LockKeeper(LockUser):
+    """The same, for so long that its session may end meanwhile."""
+
+    writes = (20, 80)
 
 
 class DedupUser(Program):
@@ -279,6 +287,7 @@ class DedupUser(Program):
 PROGRAMS: Final[dict[str, type[Program]]] = {
     "register": RegisterUser,
     "lock": LockUser,
+    "long lock": LockKeeper,
     "dedup": DedupUser,
 }
 

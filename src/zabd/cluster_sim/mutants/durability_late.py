@@ -281,7 +281,37 @@ def _uncommitted_watermark() -> list[Patch]:
 
 _FAILING: Final = MappingProxyType({"voters": 3, "kinds": ("sync error",)})
 
+
+def _last_commit_untold() -> list[Patch]:
+    submit, commit = LeaderBroadcast.submit, LeaderBroadcast._commit
+
+    def silent(self: LeaderBroadcast, zxid: Zxid, _learners: Iterable[Learner]) -> None:
+        commit(self, zxid, ())
+
+    def tell_first(
+        self: LeaderBroadcast, count: int, payload: bytes, learners: Iterable[Learner]
+    ) -> None:
+        everyone = [*learners]
+        for learner in everyone:
+            if learner.stage is Stage.SERVING:
+                self._m.send(learner.link, Commit(self._m.committed))
+        submit(self, count, payload, everyone)
+
+    return [(LeaderBroadcast, "_commit", silent), (LeaderBroadcast, "submit", tell_first)]
+
+
 DURABILITY_LATE: Final = (
+    Mutant(
+        name="last-commit-untold",
+        bug="M102",
+        what="a commit is told only before the next proposal, to save a message",
+        history="while writes come all is well; the last of them is never seen on a follower",
+        reference="classical: commits that ride on proposals need heartbeats that carry them",
+        level="zab",
+        found_by=frozenset({"L3"}),
+        patches=_last_commit_untold,
+        shape={"voters": 3, "kinds": ()},
+    ),
     Mutant(
         name="marker-overtakes-data",
         bug="M18",

@@ -28,6 +28,13 @@ def _token_is_sequence() -> list[Patch]:
     return [(Place, "token", property(lambda self: self.sequence))]
 
 
+def _lease_ignored() -> list[Patch]:
+    def never(_self: Session, _sent_ms: int) -> None:
+        return
+
+    return [(Session, "_renew_lease", never)]
+
+
 def _search_without_sync() -> list[Patch]:
     find_own, sync = Place.find_own, Bound.sync
 
@@ -162,6 +169,22 @@ _KEYS: Final = {"programs": ("dedup",) * 6, "voters": 3, "observers": 0}
 _CUTS: Final = ("cut", "half-open", "stall", "partition")
 
 RECIPES: Final = (
+    Mutant(
+        name="lease-ignored",
+        bug="M70",
+        what="a client believes in its session until a member tells it that it is over",
+        history="it is cut off, or stood still: the next holder has begun, and it goes on as well",
+        reference="kazoo's lock; the recipe's section on the local lease",
+        level="whole",
+        found_by=frozenset({"C9"}),
+        patches=_lease_ignored,
+        shape={
+            **_LOCKS,
+            "programs": ("long lock",) * 4,
+            "kinds": ("session expiry", "partition"),
+            "sync_limit": 2,
+        },
+    ),
     Mutant(
         name="token-is-sequence",
         bug="M70",

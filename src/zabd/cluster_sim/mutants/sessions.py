@@ -284,6 +284,13 @@ def _serves_on() -> list[Patch]:
     return [(Leading, "_has_quorum", confident)]
 
 
+def _held_for_ever() -> list[Patch]:
+    def nothing(_self: Pipeline, _connection: Connection) -> None:
+        return
+
+    return [(Pipeline, "_ask_held", nothing)]
+
+
 def _create_after_close() -> list[Patch]:
     def unmarked(_self: Outstanding, _zxid: int, _session_id: SessionId) -> None:
         return
@@ -348,6 +355,18 @@ _LEADERS_CHANGE: Final = {
 }
 
 SESSIONS: Final = (
+    Mutant(
+        name="held-for-ever",
+        bug="M103",
+        what="what waits behind a sync is not handed on when the sync is answered",
+        history="a client pipelines a sync and a write; the write is never answered, and neither "
+        "is anything after it",
+        reference="classical: the role of the commit processor",
+        level="core",
+        found_by=frozenset({"L2"}),
+        patches=_held_for_ever,
+        shape={"voters": 3, "kinds": ()},
+    ),
     Mutant(
         name="touches-kept",
         bug="M38",
