@@ -9,8 +9,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError as KazooAuthFailedError
 from kazoo.security import make_acl
 from tests.ensemble.harness import BOTH, kazoo, serving_on
+from tests.ensemble.zabctl import Script
 
 from zabd.cli.members import Ensemble
+from zabd.cli.output import ExitStatus
 from zabd.client import SyncClient, connect
 from zabd.model.acl import CREATOR_ALL_ACL, Acl
 from zabd.model.errors import AuthFailedError, NoAuthError, SessionClosedRequireSaslAuthError
@@ -120,3 +122,15 @@ def test_where_it_is_required_others_are_not_served(tmp_path: Path) -> None:
             anybody.set("/", b"")
         with SyncClient(ensemble.hosts, sasl=BOB) as bob:
             assert bob.exists("/") is not None
+
+
+def test_zabctl_proves_who_it_is(server: Ensemble) -> None:
+    """Said as an option, or in the environment, where other users do not read it."""
+    script = Script(server.hosts)
+    script.environment["ZABD_SASL"] = ":".join(BOB)
+    script.run("create", "/of-bob", "1", "--acl", "sasl:bob:cdrwa")
+    assert script.output("get", "/of-bob", "--sasl", ":".join(BOB)) == "1"
+    script.run("get", "/of-bob", "--sasl", "bob:guess", status=ExitStatus.REFUSED)
+    script.run("delete", "/of-bob")
+    del script.environment["ZABD_SASL"]
+    script.run("get", "/", "--sasl", "bob", status=ExitStatus.USAGE)

@@ -41,6 +41,18 @@ def test_a_key_is_executed_once_and_replayed_after_that(
     assert marks.read_text() == "x\n"
 
 
+def test_a_token_may_be_one_of_an_epoch(script: Script, place: str) -> None:
+    """After a restore from a backup tokens start from lower ones: a resource compares pairs."""
+    tell = ("sh", "-c", "echo ${DEDUP_TOKEN_EPOCH-none}")
+    base = ("dedup", "--base", place)
+
+    assert script.output(*base, "plain", "--", *tell) == "none\n"
+    assert script.output(*base, "--token-epoch", "3", "paired", "--", *tell) == "3\n"
+    record = json.loads(script.output("get", f"{place}/paired/result"))
+    assert record["token_epoch"] == 3
+    script.run(*base, "--token-epoch", "-1", "k", "--", "true", status=ExitStatus.USAGE)
+
+
 def test_a_key_remembers_its_payload(script: Script, place: str, tmp_path: Path) -> None:
     """By digest; the same key with another payload is a mistake that must be loud."""
     base = ("dedup", "--base", place)

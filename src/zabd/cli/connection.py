@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SERVERS = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183"
 SERVER_VARIABLE = "ZABD_SERVER"
+SASL_VARIABLE = "ZABD_SASL"  # other users see a command line, and not its environment
 SESSION_TIMEOUT_S = 12.0
 
 P = ParamSpec("P")
@@ -50,6 +51,7 @@ class Connection:
     timeout_s: float
     session_timeout_s: float
     auth: tuple[tuple[str, bytes], ...]
+    sasl: tuple[str, str] | None
 
     def client(self) -> "Client":
         """A client that is not started yet."""
@@ -61,6 +63,7 @@ class Connection:
             connect_timeout=self.timeout_s,
             operation_timeout=self.timeout_s,
             auth=self.auth,
+            sasl=self.sasl,
         )
 
     def run(self, work: "Callable[[Client], Awaitable[T]]") -> T:
@@ -76,7 +79,7 @@ class Connection:
 def connection_options(
     command: Callable[Concatenate[Connection, P], T],
 ) -> Callable[P, T]:
-    """Give a command --server, --timeout, --session-timeout and --auth, as one `Connection`."""
+    """Give a command the options of a `Connection`, --server and so on."""
 
     @click.option(
         "--server",
@@ -108,6 +111,13 @@ def connection_options(
         metavar="SCHEME:CREDENTIALS",
         callback=_split_credentials,
         help="Say who you are, as in digest:user:password. May be repeated.",
+    )
+    @click.option(
+        "--sasl",
+        envvar=SASL_VARIABLE,
+        metavar="USER:PASSWORD",
+        callback=_split_user,
+        help="Prove who you are by SASL (DIGEST-MD5), before anything else.",
     )
     @functools.wraps(command)
     def with_connection(
@@ -162,3 +172,14 @@ def _split_credentials(
         if not (scheme and colon):
             raise click.BadParameter("expected SCHEME:CREDENTIALS", ctx, parameter)
     return tuple((scheme, credentials.encode()) for scheme, _, credentials in pairs)
+
+
+def _split_user(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, str] | None:
+    if value is None:
+        return None
+    user, colon, password = value.partition(":")
+    if not (user and colon):
+        raise click.BadParameter("expected USER:PASSWORD", ctx, parameter)
+    return user, password

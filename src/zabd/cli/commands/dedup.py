@@ -64,6 +64,12 @@ def checked_key(ctx: click.Context, parameter: click.Parameter, value: str | Non
     type=click.Choice(["rerun", "fail"]),
     help="When an earlier attempt may have run: run again, or fail.",
 )
+@click.option(
+    "--token-epoch",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Raise it when the ensemble was made anew or restored: tokens start from lower ones then.",
+)
 @click.option("--store-failure", is_flag=True, help="Record a failure too: do not run again.")
 @click.option(
     "--base", default="/dedup", metavar="PATH", callback=checked_path, help="Znode above."
@@ -95,6 +101,7 @@ def dedup(
     wait: float,
     ttl: float,
     on_in_doubt: str,
+    token_epoch: int | None,
     base: str,
     resolve: str | None,
     value: str | None,
@@ -117,7 +124,8 @@ def dedup(
 
     COMMAND finds in its environment DEDUP_KEY, DEDUP_ATTEMPT and DEDUP_FENCING_TOKEN, a number that
     is greater for each later attempt: hand it to whatever is written to, and let that refuse lower
-    ones. After an attempt in doubt DEDUP_PREVIOUS_TOKEN is that attempt's number.
+    ones. After an attempt in doubt DEDUP_PREVIOUS_TOKEN is that attempt's number. With
+    --token-epoch there is DEDUP_TOKEN_EPOCH too: compare the two as a pair.
 
     When the connection is lost COMMAND and its children are stopped (SIGSTOP); they go on when the
     session is there again. When it is over they are ended (SIGTERM, later SIGKILL) and nothing is
@@ -141,6 +149,7 @@ def dedup(
             on_conflict="fail" if no_wait else "wait",
             on_in_doubt="fail" if on_in_doubt == "fail" else "rerun",
             acquire_timeout=wait,
+            token_epoch=token_epoch,
         )
 
     async def work(client: "Client") -> int:
@@ -157,7 +166,10 @@ def dedup(
         async with deduper.hold(key, payload=asked) as attempt:
             if attempt.replay is not None:
                 return _replay(key, attempt.replay.value)
-            return await _execute(client, attempt, command, grace, store_failure=store_failure)
+            environment = _environment(attempt, token_epoch)
+            return await _execute(
+                client, attempt, command, environment, grace, store_failure=store_failure
+            )
 
     from zabd.client.recipes.dedup import DedupError, ReplayedFailureError
 
@@ -185,12 +197,13 @@ async def _execute(
     client: "Client",
     attempt: "Held",
     command: tuple[str, ...],
+    environment: dict[str, str],
     grace_s: float,
     *,
     store_failure: bool,
 ) -> int:
     try:
-        group = await start(command, _environment(attempt), capture=True, grace_s=grace_s)
+        group = await start(command, environment, capture=True, grace_s=grace_s)
     except CommandError:
         await attempt.release()
         raise
@@ -256,12 +269,14 @@ def _data_of(failure: object) -> object:
     return failure.get("data") if isinstance(failure, Mapping) else None
 
 
-def _environment(attempt: "Held") -> dict[str, str]:
+def _environment(attempt: "Held", token_epoch: int | None) -> dict[str, str]:
     environment = {
         "DEDUP_KEY": attempt.key,
         "DEDUP_ATTEMPT": str(attempt.attempt),
         "DEDUP_FENCING_TOKEN": str(attempt.fencing_token),
     }
+    if token_epoch is not None:
+        environment["DEDUP_TOKEN_EPOCH"] = str(token_epoch)
     if attempt.previous is not None and attempt.previous.fencing_token is not None:
         environment["DEDUP_PREVIOUS_TOKEN"] = str(attempt.previous.fencing_token)
     return environment
