@@ -38,7 +38,7 @@ def found(scan: SegmentScan) -> tuple[object, ...]:
 
 def test_a_walk_that_goes_on_finds_what_a_new_one_finds() -> None:
     """In a log that has grown, in the same again, and in one that was cut."""
-    walks: _Walks = {}
+    walks = _Walks()
     for groups in (2, 5, 5, 3, 4):
         data = segment(groups)
         items, *rest = found(_ResumedScan(walks, data, HEADER))
@@ -48,7 +48,7 @@ def test_a_walk_that_goes_on_finds_what_a_new_one_finds() -> None:
 
 def test_a_walk_does_not_go_on_over_bytes_that_have_changed() -> None:
     """One bit anywhere in what was decoded, and it is decoded anew."""
-    walks: _Walks = {}
+    walks = _Walks()
     whole = segment(3)
     list(_ResumedScan(walks, whole, HEADER))
     end = walks[1].size

@@ -32,6 +32,11 @@ T = TypeVar("T")
 
 _ONE_IN: Final = 32  # acknowledgements: the rest is judged by what syncs have told
 
+_ITEMS_PER_ACK: Final = 40
+"""An audit goes over the whole log: at an even rate they would cost more and more in a long run.
+One that chance asks for is left out while they have gone over more than this for each
+acknowledgement so far, which runs of seeds hardly ever do: they are too short."""
+
 
 class _Nowhere:
     """Takes a recovered state and lets go of it: only where it stands is asked."""
@@ -83,7 +88,10 @@ class _Walk:
         self.steps: list[_Step] = []
 
 
-_Walks = dict[int, _Walk]
+class _Walks(dict[int, _Walk]):
+    """Those of one member, by the numbers of their segments."""
+
+    gone_over = 0  # records and marks, by all audits so far
 
 
 class _ResumedScan(SegmentScan):
@@ -95,6 +103,8 @@ class _ResumedScan(SegmentScan):
         if walk is None or walk.header != header or not data.startswith(walk.data[: walk.size]):
             walk = walks[header.number] = _Walk(header)
         self._walk = walk
+        walks.gone_over += len(walk.steps)
+        self._walks = walks
 
     def __iter__(self) -> Iterator[Mark | Batch]:
         steps = self._walk.steps
@@ -103,6 +113,7 @@ class _ResumedScan(SegmentScan):
         for item in super().__iter__():
             steps.append(_Step(item, self.end, self.end_offset, self._group_end, self.last_mark))
             self._walk.data, self._walk.size = self._data, self.end_offset
+            self._walks.gone_over += 1
             yield item
 
 
@@ -124,12 +135,17 @@ class Auditor:
         self._level = level
         self._rng = level.schedule.stream("audits")
         self._walks: dict[MemberId, _Walks] = {}
+        self._asked = 0
         self.done = 0
 
     @property
     def due(self) -> bool:
         """Whether chance wants one at this acknowledgement."""
-        return not self._rng.randrange(_ONE_IN)
+        self._asked += 1
+        if self._rng.randrange(_ONE_IN):
+            return False
+        gone_over = sum(walks.gone_over for walks in self._walks.values())
+        return gone_over <= _ITEMS_PER_ACK * self._asked
 
     def __call__(self, member: MemberId) -> RecoveredState | StorageError:
         """What a restart would load after a power cut now, which leaves only what is durable."""
@@ -152,7 +168,7 @@ class Auditor:
         for copy in copies:
             copy.lose_power(self._rng, survival)
         config = self._level.storage_config(member)
-        with _resuming(self._walks.setdefault(member, {})):
+        with _resuming(self._walks.setdefault(member, _Walks())):
             return load(copies, config, member, sink or _Nowhere())
 
 

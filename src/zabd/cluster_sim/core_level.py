@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from zabd.cluster_sim.audit import Auditor
-from zabd.cluster_sim.connections import Mark, describe_payload
+from zabd.cluster_sim.connections import Mark
 from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.core_process import CoreProcess
 from zabd.cluster_sim.disk_image import Losses, Survival
@@ -24,7 +24,7 @@ from zabd.cluster_sim.network import Host, Network
 from zabd.cluster_sim.schedule import US_PER_MS
 from zabd.cluster_sim.shape import NOTHING_FIXED, Shape, draw_shape
 from zabd.cluster_sim.strategies import STRATEGIES, apply_strategy, make_schedule
-from zabd.cluster_sim.trace import Trace
+from zabd.cluster_sim.trace import Trace, describe_bytes
 from zabd.cluster_sim.vigil import Vigil
 from zabd.cluster_sim.zab_checks import ZabChecker
 from zabd.model.errors import StorageError
@@ -161,8 +161,7 @@ class CoreLevel:
 
     def _run_until(self, at_ms: int) -> None:
         schedule, end_us = self.schedule, at_ms * US_PER_MS
-        while (next_us := schedule.next_us()) is not None and next_us <= end_us:
-            schedule.step()
+        while schedule.step(end_us):
             if self.violation is not None:
                 raise self.violation
             if self.trace.recorded > EVENTS_MAX:
@@ -451,8 +450,10 @@ def short_tails(batches: int) -> Iterator[None]:
 
 def describe_message(payload: object) -> str:
     """A message as the trace names it: equal messages give equal lines."""
+    if isinstance(payload, bytes):  # all there is at the whole level
+        return describe_bytes(payload)
     if isinstance(payload, Propose):
         return f"Propose {int(payload.first):x}+{payload.count} {payload.record[44:52].hex()}"
-    if isinstance(payload, Mark | bytes):
-        return describe_payload(payload)
+    if isinstance(payload, Mark):
+        return payload.value
     return repr(payload)

@@ -12,6 +12,7 @@ Invariants
 """
 
 import heapq
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Final, TypeAlias
@@ -103,15 +104,19 @@ class Schedule:
     def close_window(self) -> None:
         """Nothing is late any more."""
 
-    def step(self) -> bool:
-        """Let the next thing happen. False when nothing is left to happen."""
+    def step(self, latest_us: float = math.inf) -> bool:
+        """Let the next thing happen. False when nothing is left to happen by `latest_us`."""
         heap = self._heap
         while heap:
-            at_us, _, appointment = heapq.heappop(heap)
+            at_us, _, appointment = heap[0]
             action = appointment.action
             if action is None:
+                heapq.heappop(heap)
                 self._cancelled -= 1
                 continue
+            if at_us > latest_us:
+                return False
+            heapq.heappop(heap)
             appointment.action = None
             self.now_us = at_us
             self.kept += 1
@@ -121,8 +126,8 @@ class Schedule:
 
     def run_until(self, at_us: int) -> None:
         """Let everything happen that is due up to and including `at_us`; the clock ends there."""
-        while (next_us := self.next_us()) is not None and next_us <= at_us:
-            self.step()
+        while self.step(at_us):
+            pass
         self.now_us = max(self.now_us, at_us)
 
     def next_us(self) -> int | None:

@@ -20,6 +20,7 @@ Invariants
 """
 
 import heapq
+import math
 from dataclasses import replace
 from typing import Final
 
@@ -86,10 +87,10 @@ class PrioritySchedule(Schedule):
         chosen = self._choose()
         return None if chosen is None else max(chosen[0], self.now_us)
 
-    def step(self) -> bool:
-        """Let the highest priority of all that could come next happen."""
+    def step(self, latest_us: float = math.inf) -> bool:
+        """Let the highest priority of all that could come next happen, if that is not too late."""
         chosen = self._choose()
-        if chosen is None:
+        if chosen is None or max(chosen[0], self.now_us) > latest_us:
             return False
         self._late.remove(chosen)
         at_us, _, appointment = chosen

@@ -40,6 +40,9 @@ ExceptionHandler: TypeAlias = Callable[[asyncio.AbstractEventLoop, dict[str, Any
 # spins on `sleep(0)` moves the clock on instead of stopping it.
 TURN_US: Final = 10
 
+# The documented door for loops.
+_get_running_loop, _set_running_loop = asyncio._get_running_loop, asyncio._set_running_loop  # noqa: SLF001
+
 # Suspended coroutines of killed processes. Were they collected, Python would run their `finally`
 # blocks, which no killed process does (L3). So the list is never collected, not even when the
 # interpreter ends: it has one reference more than anybody holds.
@@ -160,20 +163,20 @@ class VirtualLoop(Refusals):
         self._turn = None
         if self._paused or self._dead:
             return
-        outer = asyncio._get_running_loop()  # noqa: SLF001 - the documented door for loops
-        asyncio._set_running_loop(self)  # noqa: SLF001
+        outer = _get_running_loop()
+        _set_running_loop(self)
         self._in_turn = True
         ready = self._ready
         try:
             for _ in range(len(ready)):
                 handle = ready.popleft()
-                if not handle.cancelled():
+                if not handle._cancelled:  # noqa: SLF001 - without a call
                     handle._run()  # noqa: SLF001
                 if self._stopped():
                     break
         finally:
             self._in_turn = False
-            asyncio._set_running_loop(outer)  # noqa: SLF001
+            _set_running_loop(outer)
         self._free_at_us = self._schedule.now_us + self.turn_us
         if self._ready and not self._stopped():
             self._request_turn()
