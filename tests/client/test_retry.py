@@ -17,7 +17,7 @@ from tests.client.scripted_server import (
 from zabd.client import EventStream, RetryPolicy, connect
 from zabd.client.clock import BootClock, clock_of
 from zabd.client.events import STREAM_LENGTH_MAX, CallbackQueue
-from zabd.client.session import OUTSTANDING_BYTES_MAX
+from zabd.client.requests import OUTSTANDING_BYTES_MAX
 from zabd.model.errors import (
     ConnectionLossError,
     LocalProtocolError,
@@ -129,7 +129,7 @@ def test_large_values_do_not_pile_up_in_the_output() -> None:
             value = b"x" * 1_000_000
             writes = [asyncio.ensure_future(zk.create(f"/{n}", value)) for n in range(40)]
             await asyncio.sleep(0)
-            sent = sum(len(data) for data in zk._session._output)
+            sent = sum(len(data) for data in zk._session._requests.output)
             assert sent <= OUTSTANDING_BYTES_MAX + len(value) + 1000
             await asyncio.gather(*writes)
             assert len(ensemble.seen(Create)) == 40

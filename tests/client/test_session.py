@@ -11,7 +11,8 @@ from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsem
 
 from zabd.client import Client, EventStream, SessionState, StateChange, connect
 from zabd.client.effects import Failed, Replied
-from zabd.client.session import OUTSTANDING_MAX, Session
+from zabd.client.requests import OUTSTANDING_MAX
+from zabd.client.session import Session
 from zabd.client.watches import REARM_BYTES_MAX
 from zabd.model.errors import (
     AuthFailedError,

@@ -38,24 +38,20 @@ from zabd.client.effects import (
     SessionState,
 )
 from zabd.client.failures import Failures
+from zabd.client.lease import Lease
 from zabd.client.metrics import Meter
-from zabd.client.watches import Table, WatchRegistry
+from zabd.client.requests import XID_SET_WATCHES, Request, Requests
+from zabd.client.watches import WatchRegistry, table_of
 from zabd.model.errors import (
     AuthFailedError,
     ErrorCode,
     KeeperError,
-    LocalProtocolError,
     RemoteProtocolError,
 )
 from zabd.model.ids import SessionId
 from zabd.model.ops import (
-    AddWatch,
     Auth,
     CloseSession,
-    Exists,
-    GetChildren,
-    GetChildren2,
-    GetData,
     Multi,
     Op,
     OpCode,
@@ -67,7 +63,7 @@ from zabd.model.ops import (
 )
 from zabd.model.results import ErrorResult, MultiResult, SaslResult
 from zabd.model.session import ConnectRequest
-from zabd.model.watch_events import AddWatchMode, EventType, KeeperState, WatcherType, WatchEvent
+from zabd.model.watch_events import EventType, KeeperState, WatcherType, WatchEvent
 from zabd.wire.digest_md5 import ClientExchange
 from zabd.wire.frames import RESPONSE_BYTES_MAX, FrameReader
 from zabd.wire.replies import (
@@ -78,22 +74,12 @@ from zabd.wire.replies import (
 )
 from zabd.wire.requests import encode_connect, encode_request
 
-XID_MAX = 2**31 - 1
 XID_WATCH_EVENT = -1
 XID_PING = -2
 XID_AUTH = -4
-XID_SET_WATCHES = -8
 
-# Sent and not answered yet. A ZooKeeper server stops reading at 1,000 requests in flight, so more
-# would only sit in socket buffers; what goes beyond waits here and can still be withdrawn.
-OUTSTANDING_MAX = 1000
-# The same in bytes, for large values: eight of the largest requests that a server takes.
-OUTSTANDING_BYTES_MAX = 8 * 1024 * 1024
-# Waiting for a connection or for a place among the outstanding: at 100 bytes each about 10 MB.
-QUEUED_MAX = 100_000
 # The least time a server gets to take a connection and answer the handshake.
 ATTEMPT_MS_MIN = 500
-LEASE_MARGIN_MS_MIN = 100
 _NO_PASSWORD = bytes(16)
 
 
@@ -103,18 +89,6 @@ class _Phase(Enum):
     AUTHENTICATING = "authenticating"
     ESTABLISHED = "established"
     ENDED = "ended"
-
-
-class _Request:
-    __slots__ = ("op", "sent_ms", "size", "token", "watcher", "xid")
-
-    def __init__(self, op: Op, token: object, watcher: Hashable | None, xid: int = 0) -> None:
-        self.op = op
-        self.token = token
-        self.watcher = watcher
-        self.xid = xid
-        self.sent_ms = 0
-        self.size = 0
 
 
 class _Identity:
@@ -168,21 +142,16 @@ class Session:
         self._identities = [_Identity(scheme, auth, None) for scheme, auth in identities]
         self._sasl = sasl
         self._exchange: ClientExchange | None = None  # of this connection, while it goes on
-        self._margin_ms = lease_margin_ms
+        self._lease = Lease(lease_margin_ms)
         self._read_only_will_do = read_only
         self._read_only = False
         self._known = credentials is not None
         self._phase = _Phase.OFFLINE
         self._closing = False
         self._frames = FrameReader(RESPONSE_BYTES_MAX)
-        self._xid = 0
-        self._queued: deque[_Request] = deque()
-        self._outstanding: deque[_Request] = deque()
-        self._outstanding_bytes = 0
+        self._requests = Requests()
         self._auths_outstanding: deque[tuple[_Identity, int]] = deque()
         self._pings_outstanding: deque[int] = deque()
-        self._output: list[bytes] = []
-        self._lease_ms: int | None = None
         self._greeting_deadline_ms = 0
         self._greeted_ms = 0
         self._spoke_ms = 0
@@ -210,14 +179,15 @@ class Session:
     @property
     def lease_deadline_ms(self) -> int | None:
         """When the session has to be taken for lost if nothing more is heard (I5)."""
-        return self._lease_ms
+        return self._lease.deadline_ms
 
     @property
     def deadline_ms(self) -> int | None:
         """When `elapsed` has something to do; None if only bytes or wishes can move the session."""
         if self.ended:
             return None
-        deadlines = [] if self._lease_ms is None else [self._lease_ms]
+        lease_ms = self._lease.deadline_ms
+        deadlines = [] if lease_ms is None else [lease_ms]
         if self._phase in _UNDER_WAY:
             deadlines.append(self._greeting_deadline_ms)
         if self._phase is _Phase.ESTABLISHED:
@@ -227,7 +197,7 @@ class Session:
     @property
     def wants_flush(self) -> bool:
         """Whether `flush` has bytes to send."""
-        return bool(self._output)
+        return bool(self._requests.output)
 
     @property
     def _third_ms(self) -> int:
@@ -240,8 +210,8 @@ class Session:
         to try the others.
         """
         limit = self._third_ms
-        if self._lease_ms is not None:
-            limit = min(limit, (self._lease_ms - now_ms) // 3)
+        if self._lease.deadline_ms is not None:
+            limit = min(limit, (self._lease.deadline_ms - now_ms) // 3)
         return max(ATTEMPT_MS_MIN, limit)
 
     # Wishes.
@@ -262,20 +232,12 @@ class Session:
             raise self.failures.expired(op, sent=False)
         if self._closing:
             raise self.failures.closing(op)
-        if len(self._queued) >= QUEUED_MAX:
-            raise LocalProtocolError(
-                f"{QUEUED_MAX} requests wait already; await some before sending more"
-            )
-        self._queued.append(_Request(op, token, watcher))
+        self._requests.add(Request(op, token, watcher))
         self._pump(now_ms)
 
     def withdraw(self, token: object) -> bool:
         """Take back a request; return whether it had not been sent, so that it never will be."""
-        for request in self._queued:
-            if request.token is token:
-                self._queued.remove(request)
-                return True
-        return False
+        return self._requests.withdraw(token)
 
     def add_auth(self, scheme: str, auth: bytes, token: object, now_ms: int) -> None:
         """Authenticate this connection and all later ones; the token hears of the first answer."""
@@ -308,16 +270,14 @@ class Session:
 
     def flush(self, now_ms: int) -> list[Effect]:
         """Return what was submitted since the last call as one piece to send."""
-        if not self._output:
+        if not self._requests.output:
             return []
-        data = b"".join(self._output)
-        self._output.clear()
         self._spoke_ms = now_ms
-        return [Send(data)]
+        return [Send(self._requests.take_output())]
 
     def check_lease(self, now_ms: int) -> list[Effect]:
         """Compare the lease with the time: to be called before anything that relies on it (I5)."""
-        if self.ended or self._lease_ms is None or now_ms < self._lease_ms:
+        if self.ended or not self._lease.is_over(now_ms):
             return []
         return self._lose("the local lease ran out")
 
@@ -354,7 +314,7 @@ class Session:
         if self._phase in {_Phase.OFFLINE, _Phase.ENDED}:
             return []
         self._phase = _Phase.OFFLINE
-        if self._closing and self._close_was_sent():
+        if self._closing and self._requests.close_was_sent():
             return self._end_closed()
         effects = self._become(SessionState.SUSPENDED, reason)
         effects += [
@@ -391,7 +351,7 @@ class Session:
             return self._hang_up(f"the server was silent for {silence_ms} ms", now_ms)
         if now_ms - self._spoke_ms >= self._third_ms:
             self._pings_outstanding.append(now_ms)
-            self._output.append(encode_request(XID_PING, Ping()))
+            self._requests.output.append(encode_request(XID_PING, Ping()))
         return self.flush(now_ms)
 
     def _take_frames(self, frames: list[bytes], now_ms: int, effects: list[Effect]) -> None:
@@ -428,15 +388,15 @@ class Session:
             self._send_token(b"")
 
     def _send_token(self, token: bytes) -> None:
-        self._xid = self._xid % XID_MAX + 1
-        self._output.append(encode_request(self._xid, Sasl(token)))
+        self._requests.output.append(encode_request(self._requests.next_xid(), Sasl(token)))
 
     def _authenticate(self, frame: bytes, now_ms: int, effects: list[Effect]) -> None:
         """The server's step of SASL has come."""
         assert self._exchange is not None, "one is under way"
         xid, _, code = decode_reply_header(frame)
-        if xid != self._xid:
-            raise RemoteProtocolError(f"a reply to xid {xid}, expected {self._xid} of SASL")
+        expected = self._requests.xid
+        if xid != expected:
+            raise RemoteProtocolError(f"a reply to xid {xid}, expected {expected} of SASL")
         try:
             if code != ErrorCode.OK:
                 raise AuthFailedError("the server does not accept the user and password of SASL")
@@ -470,35 +430,19 @@ class Session:
         if self._closing:
             return
         for op in self.watches.rearm(self.last_zxid):
-            request = _Request(op, None, None, XID_SET_WATCHES)
-            self._send_request(request, now_ms)
+            self._requests.send(Request(op, None, None, XID_SET_WATCHES), now_ms)
 
     def _send_auth(self, identity: _Identity, now_ms: int) -> None:
         self._auths_outstanding.append((identity, now_ms))
-        self._output.append(encode_request(XID_AUTH, Auth(0, identity.scheme, identity.auth)))
+        self._requests.output.append(
+            encode_request(XID_AUTH, Auth(0, identity.scheme, identity.auth))
+        )
 
     # Requests and their answers.
 
     def _pump(self, now_ms: int) -> None:
-        if self._phase is not _Phase.ESTABLISHED:
-            return
-        while (
-            self._queued
-            and len(self._outstanding) < OUTSTANDING_MAX
-            and self._outstanding_bytes < OUTSTANDING_BYTES_MAX
-        ):
-            request = self._queued.popleft()
-            self._xid = self._xid % XID_MAX + 1
-            request.xid = self._xid
-            self._send_request(request, now_ms)
-
-    def _send_request(self, request: _Request, now_ms: int) -> None:
-        data = encode_request(request.xid, request.op)
-        request.sent_ms = now_ms
-        request.size = len(data)
-        self._outstanding_bytes += request.size
-        self._output.append(data)
-        self._outstanding.append(request)
+        if self._phase is _Phase.ESTABLISHED:
+            self._requests.pump(now_ms)
 
     def _answered(self, frame: bytes, effects: list[Effect]) -> None:
         xid, zxid, code = decode_reply_header(frame)
@@ -535,10 +479,7 @@ class Session:
             effects.append(Failed(token, AuthFailedError(message, operation="add_auth")))
 
     def _request_answered(self, xid: int, code: int, frame: bytes, effects: list[Effect]) -> None:
-        if not self._outstanding or self._outstanding[0].xid != xid:
-            expected = self._outstanding[0].xid if self._outstanding else "none"
-            raise RemoteProtocolError(f"a reply to xid {xid}, expected {expected}")
-        request = self._outstanding[0]
+        request = self._requests.answered(xid)
         if xid == XID_SET_WATCHES:
             outcome = None
             if code == ErrorCode.UNIMPLEMENTED and isinstance(request.op, SetWatches2):
@@ -548,15 +489,14 @@ class Session:
         else:
             # A reply that cannot be read leaves the request where it is, to fail with the rest.
             outcome = self._outcome(request, code, frame)
-        self._outstanding.popleft()
-        self._outstanding_bytes -= request.size
+        self._requests.done(request)
         self._renew_lease(request.sent_ms)
         if self._meter is not None:
             self._meter.answered(request.op.opcode, self._heard_ms - request.sent_ms)
         if outcome is not None:
             self._settle(request, code, outcome, effects)
 
-    def _rearm_without_persistent(self, request: _Request, effects: list[Effect]) -> None:
+    def _rearm_without_persistent(self, request: Request, effects: list[Effect]) -> None:
         """This server knows no watches that stay: their watchers are told, the others set again."""
         assert isinstance(request.op, SetWatches2), "it has both kinds"
         op = request.op
@@ -566,9 +506,9 @@ class Session:
         ]
         if op.data or op.exist or op.child:
             rest = SetWatches(op.relative_zxid, op.data, op.exist, op.child)
-            self._send_request(_Request(rest, None, None, XID_SET_WATCHES), self._heard_ms)
+            self._requests.send(Request(rest, None, None, XID_SET_WATCHES), self._heard_ms)
 
-    def _outcome(self, request: _Request, code: int, frame: bytes) -> Replied | Failed:
+    def _outcome(self, request: Request, code: int, frame: bytes) -> Replied | Failed:
         if code != ErrorCode.OK:
             return Failed(request.token, self.failures.answer(code, request.op))
         result = decode_result(request.op.opcode, frame)
@@ -577,7 +517,7 @@ class Session:
         return Replied(request.token, result)
 
     def _settle(
-        self, request: _Request, code: int, outcome: Replied | Failed, effects: list[Effect]
+        self, request: Request, code: int, outcome: Replied | Failed, effects: list[Effect]
     ) -> None:
         if request.watcher is not None:
             self._register(request, code)
@@ -596,9 +536,9 @@ class Session:
             self._phase = _Phase.OFFLINE
             effects += [Hangup("the session is closed"), *self._end_closed()]
 
-    def _register(self, request: _Request, code: int) -> None:
+    def _register(self, request: Request, code: int) -> None:
         assert request.watcher is not None
-        table = _table_of(request.op, code)
+        table = table_of(request.op, code)
         if table is not None:
             path: str = getattr(request.op, "path", "")
             self.watches.add(table, path, request.watcher)
@@ -640,8 +580,8 @@ class Session:
         return [*effects, *self._fail_waiting(), *self._end_watches(KeeperState.CLOSED)]
 
     def _fail_waiting(self) -> list[Effect]:
-        waiting = [Failed(r.token, self.failures.expired(r.op, sent=False)) for r in self._queued]
-        self._queued.clear()
+        unsent = self._requests.take_waiting()
+        waiting = [Failed(r.token, self.failures.expired(r.op, sent=False)) for r in unsent]
         identities = [i for i in self._identities if i.token is not None]
         failed = [Failed(i.token, self.failures.expired(None, sent=False)) for i in identities]
         for identity in identities:
@@ -654,19 +594,12 @@ class Session:
             for watcher, path in self.watches.drain()
         ]
 
-    def _forget_connection(self) -> list[_Request]:
-        """Return the requests whose reply is not coming; the watches go out again by themselves."""
-        lost = [request for request in self._outstanding if request.xid != XID_SET_WATCHES]
-        self._outstanding.clear()
-        self._outstanding_bytes = 0
+    def _forget_connection(self) -> list[Request]:
+        """Return the requests whose reply is not coming."""
         self._auths_outstanding.clear()
         self._pings_outstanding.clear()
-        self._output.clear()
         self._exchange = None
-        return lost
-
-    def _close_was_sent(self) -> bool:
-        return any(isinstance(request.op, CloseSession) for request in self._outstanding)
+        return self._requests.forget_connection()
 
     def _become(self, state: SessionState, reason: str) -> list[Effect]:
         if state is self.state:
@@ -675,34 +608,10 @@ class Session:
         return [Became(state, reason)]
 
     def _renew_lease(self, sent_ms: int) -> None:
-        if self._read_only:
-            return
-        margin = self._margin_ms
-        if margin is None:
-            margin = max(self.timeout_ms // 20, LEASE_MARGIN_MS_MIN)
-        self._lease_ms = max(self._lease_ms or 0, sent_ms + self.timeout_ms - margin)
+        if not self._read_only:
+            self._lease.renew(sent_ms, self.timeout_ms)
 
 
 _UNDER_WAY = frozenset({_Phase.GREETING, _Phase.AUTHENTICATING})
 _SYNCED = KeeperState.SYNC_CONNECTED
 _NOT_THE_CULPRIT = frozenset({ErrorCode.OK, ErrorCode.RUNTIME_INCONSISTENCY})
-
-
-def _table_of(op: Op, code: int) -> Table | None:
-    """The table in which a server has put the watch of an op that was answered with this code."""
-    match op:
-        case Exists():
-            if code == ErrorCode.NO_NODE:
-                return Table.EXIST
-            return Table.DATA if code == ErrorCode.OK else None
-        case _ if code != ErrorCode.OK:
-            return None
-        case GetData():
-            return Table.DATA
-        case GetChildren() | GetChildren2():
-            return Table.CHILD
-        case AddWatch(_, mode):
-            recursive = mode == AddWatchMode.PERSISTENT_RECURSIVE
-            return Table.RECURSIVE if recursive else Table.PERSISTENT
-        case _:
-            return None

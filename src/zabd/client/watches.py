@@ -11,8 +11,18 @@ ZooKeeper's watch rules: docs/internals, "Watch"; the table in the protocol note
 from collections.abc import Hashable, Iterator
 from enum import Enum
 
-from zabd.model.ops import SetWatches, SetWatches2
-from zabd.model.watch_events import EventType, WatcherType, WatchEvent
+from zabd.model.errors import ErrorCode
+from zabd.model.ops import (
+    AddWatch,
+    Exists,
+    GetChildren,
+    GetChildren2,
+    GetData,
+    Op,
+    SetWatches,
+    SetWatches2,
+)
+from zabd.model.watch_events import AddWatchMode, EventType, WatcherType, WatchEvent
 
 # A server refuses frames above 1 MiB, old ones already at 1,048,575 bytes; ZooKeeper's own client
 # cuts at 128 KiB, so every server is known to take packets of that size.
@@ -165,3 +175,23 @@ class WatchRegistry:
         if persistent or recursive:
             return SetWatches2(relative_zxid, data, exist, child, persistent, recursive)
         return SetWatches(relative_zxid, data, exist, child)
+
+
+def table_of(op: Op, code: int) -> Table | None:
+    """The table in which a server has put the watch of an op that was answered with this code."""
+    match op:
+        case Exists():
+            if code == ErrorCode.NO_NODE:
+                return Table.EXIST
+            return Table.DATA if code == ErrorCode.OK else None
+        case _ if code != ErrorCode.OK:
+            return None
+        case GetData():
+            return Table.DATA
+        case GetChildren() | GetChildren2():
+            return Table.CHILD
+        case AddWatch(_, mode):
+            recursive = mode == AddWatchMode.PERSISTENT_RECURSIVE
+            return Table.RECURSIVE if recursive else Table.PERSISTENT
+        case _:
+            return None

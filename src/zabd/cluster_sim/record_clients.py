@@ -168,8 +168,9 @@ def _watch_sessions(recorder: Recorder, wrapping: Wrapping) -> None:
 
     def wrap_answered(answered: Any) -> Any:
         def noted(self: Session, xid: int, code: int, *more: Any) -> None:
-            if self._outstanding and self._outstanding[0].xid == xid:
-                op = describe_op(self._outstanding[0].op)
+            outstanding = self._requests.outstanding
+            if outstanding and outstanding[0].xid == xid:
+                op = describe_op(outstanding[0].op)
                 label = f"{op}: {describe_answer(code, self.last_zxid)}"
                 recorder.add(_own_lane(recorder), "reply", label)
             answered(self, xid, code, *more)

@@ -116,7 +116,7 @@ def _sent_again() -> list[Patch]:
 
     def remember(self: Session) -> list[Any]:
         lost = forget(self)
-        self._queued.extendleft(reversed(lost))
+        self._requests.waiting.extendleft(reversed(lost))
         return []
 
     return [(Session, "_forget_connection", remember)]

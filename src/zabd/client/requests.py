@@ -1,0 +1,135 @@
+"""The requests of one session: what waits, what is on its way, and the bytes to be sent.
+
+Invariants
+    I1  Requests leave in the order in which they were added, each at most once, and are answered in
+        that order.
+    I2  No more is on its way than a server reads; what goes beyond waits, and may be withdrawn.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+
+from zabd.model.errors import LocalProtocolError, RemoteProtocolError
+from zabd.model.ops import CloseSession, Op
+from zabd.wire.requests import encode_request
+
+XID_MAX = 2**31 - 1
+XID_SET_WATCHES = -8
+
+# Sent and not answered yet. A ZooKeeper server stops reading at 1,000 requests in flight, so more
+# would only sit in socket buffers; what goes beyond waits here and can still be withdrawn.
+OUTSTANDING_MAX = 1000
+# The same in bytes, for large values: eight of the largest requests that a server takes.
+OUTSTANDING_BYTES_MAX = 8 * 1024 * 1024
+# Waiting for a connection or for a place among the outstanding: at 100 bytes each about 10 MB.
+QUEUED_MAX = 100_000
+
+
+class Request:
+    """One op, and who waits for its answer."""
+
+    __slots__ = ("op", "sent_ms", "size", "token", "watcher", "xid")
+
+    def __init__(self, op: Op, token: object, watcher: Hashable | None, xid: int = 0) -> None:
+        self.op = op
+        self.token = token
+        self.watcher = watcher
+        self.xid = xid
+        self.sent_ms = 0
+        self.size = 0
+
+
+class Requests:
+    """The queue of a session, and its output."""
+
+    def __init__(self) -> None:
+        self.output: list[bytes] = []
+        self.xid = 0  # the last one given
+        self.waiting: deque[Request] = deque()
+        self.outstanding: deque[Request] = deque()
+        self._outstanding_bytes = 0
+
+    def add(self, request: Request) -> None:
+        """Let it wait for its turn.
+
+        Raises:
+            LocalProtocolError: too many do already.
+        """
+        if len(self.waiting) >= QUEUED_MAX:
+            raise LocalProtocolError(
+                f"{QUEUED_MAX} requests wait already; await some before sending more"
+            )
+        self.waiting.append(request)
+
+    def withdraw(self, token: object) -> bool:
+        """Take back a request; return whether it had not been sent, so that it never will be."""
+        for request in self.waiting:
+            if request.token is token:
+                self.waiting.remove(request)
+                return True
+        return False
+
+    def pump(self, now_ms: int) -> None:
+        """Send what waits, as far as there is room (I2)."""
+        while (
+            self.waiting
+            and len(self.outstanding) < OUTSTANDING_MAX
+            and self._outstanding_bytes < OUTSTANDING_BYTES_MAX
+        ):
+            request = self.waiting.popleft()
+            request.xid = self.next_xid()
+            self.send(request, now_ms)
+
+    def next_xid(self) -> int:
+        """The number of the next packet that has one of its own."""
+        self.xid = self.xid % XID_MAX + 1
+        return self.xid
+
+    def send(self, request: Request, now_ms: int) -> None:
+        """Send one that has its number, before all that waits."""
+        data = encode_request(request.xid, request.op)
+        request.sent_ms = now_ms
+        request.size = len(data)
+        self._outstanding_bytes += request.size
+        self.output.append(data)
+        self.outstanding.append(request)
+
+    def take_output(self) -> bytes:
+        """What was sent since the last call, as one piece."""
+        data = b"".join(self.output)
+        self.output.clear()
+        return data
+
+    def answered(self, xid: int) -> Request:
+        """The request that this number answers, which stays until it is `done`.
+
+        Raises:
+            RemoteProtocolError: it is not its turn.
+        """
+        if not self.outstanding or self.outstanding[0].xid != xid:
+            expected = self.outstanding[0].xid if self.outstanding else "none"
+            raise RemoteProtocolError(f"a reply to xid {xid}, expected {expected}")
+        return self.outstanding[0]
+
+    def done(self, request: Request) -> None:
+        """The first of those on their way has its answer."""
+        self.outstanding.popleft()
+        self._outstanding_bytes -= request.size
+
+    def close_was_sent(self) -> bool:
+        """Whether the end of the session is on its way."""
+        return any(isinstance(request.op, CloseSession) for request in self.outstanding)
+
+    def forget_connection(self) -> list[Request]:
+        """Return the requests whose reply is not coming; the watches go out again by themselves."""
+        lost = [request for request in self.outstanding if request.xid != XID_SET_WATCHES]
+        self.outstanding.clear()
+        self._outstanding_bytes = 0
+        self.output.clear()
+        return lost
+
+    def take_waiting(self) -> list[Request]:
+        """Return what has not been sent, and never will be."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        return waiting
