@@ -51,7 +51,10 @@ class Barrier:
         await self._client.ensure_path(self.path, acl=self._acl)
 
     async def remove(self) -> bool:
-        """Take it down, which lets go all who wait; False if it did not stand."""
+        """Take it down, which lets go all who wait; False if it did not stand.
+
+        It is nobody's: after a lost reply it is taken down once more, whoever put it up since.
+        """
         try:
             await self._client.retry(lambda: self._client.delete(self.path), idempotent=True)
         except NoNodeError:
