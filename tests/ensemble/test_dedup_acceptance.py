@@ -246,9 +246,14 @@ async def _cost_of_a_release(members: Ensemble, key: str, waiters: int) -> int:
 async def _until_there_are(zk: Client, key: str, contenders: int) -> None:
     joined: EventStream[WatchEvent] = EventStream()
     watched = await zk.exists(f"/dedup/{key}", watch=joined)
-    while watched is None or len(await zk.get_children(f"/dedup/{key}", watch=joined)) < contenders:
+    while watched is None or await _contenders(zk, key, joined) < contenders:
         await anext(joined)
         watched = await zk.exists(f"/dedup/{key}")
+
+
+async def _contenders(zk: Client, key: str, joined: EventStream[WatchEvent]) -> int:
+    names = await zk.get_children(f"/dedup/{key}", watch=joined)
+    return sum(name.startswith("lock-") for name in names)  # an owner marks its start beside them
 
 
 def _notifications(zk: Client) -> float:

@@ -195,6 +195,21 @@ def test_a_refused_truncation_waits_for_a_quorum_without_that_learner() -> None:
     assert fx.StreamSnapshot(2) in established
 
 
+def test_who_would_take_office_with_a_quorum_that_is_silent_by_now_leaves_instead() -> None:
+    """Of five, 1 was in step long ago, and may follow another when 5 comes (L4)."""
+    peer, end = promised_to(), BATCHES[-1].position
+    saved(peer)
+    receive(peer, msg.AckNewLeader(5, end.zxid), link=1)
+    silent_ms = peer._m.config.sync_timeout_ms + 2
+
+    effects = peer.step(ev.Received(5, msg.AckNewLeader(5, end.zxid)), silent_ms)
+
+    assert peer.state is PeerState.LOOKING
+    assert not any(
+        isinstance(one, fx.Send) and isinstance(one.message, msg.UpToDate) for one in effects
+    )
+
+
 def test_a_stream_that_failed_costs_the_link() -> None:
     """The learner comes again, and then it may need something else."""
     peer = leading()

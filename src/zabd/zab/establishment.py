@@ -169,6 +169,9 @@ class Establishment:
             return
         if not self._learners.make_quorum(Stage.SYNCED):
             return
+        if not self._learners.make_quorum(Stage.SYNCED, m.now_ms - m.config.sync_timeout_ms):
+            m.look("a quorum is in step, but has been silent since")  # and may have another leader
+            return
         assert m.quiet, "nothing is proposed before the leader is established"
         self.established = True
         by = sorted([m.me, *self._learners.counted(Stage.SYNCED)])
