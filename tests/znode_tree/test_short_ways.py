@@ -144,6 +144,25 @@ def test_a_run_ends_where_somebody_begins_to_watch() -> None:
     assert world.tree.nodes["/a"].data == b"2"
 
 
+def test_a_parent_that_was_read_within_a_run_is_read_anew_after_its_next_child() -> None:
+    """What a reader keeps of a znode's Stat is true until the znode changes, in a run as well."""
+    world = World()
+    world.create("/a")
+    for name in ("/a/1", "/a/2", "/a/3"):
+        world.prepare(Create(name, b"", OPEN_ACL_UNSAFE, 0))
+    entries = [(ME, zxid, session_id, txn) for zxid, _, session_id, txn in world.waiting]
+    kept = world.tree.packed_stats
+    before_each: list[bool] = []
+
+    def read_the_parent(_request_id: int, _zxid: int, _node: Znode, _path: str) -> None:
+        before_each.append("/a" in kept)
+        kept["/a"] = b"packed"
+
+    world.tree.apply_run(entries[0][1], 1, entries, 0, ME, read_the_parent, {})
+
+    assert before_each == [False, False, False]
+
+
 def test_a_run_lets_no_more_wait_for_the_digest_than_its_limit() -> None:
     """A settling holds the loop up, so what it settles is bounded, however long a batch is."""
     world = World()

@@ -39,6 +39,9 @@ _ACLS_CACHED_MAX: Final = 256
 _pack_numbers = Struct("<QQQqqqQiiqIQ").pack
 _pack_session = Struct("<qq").pack
 
+# A copy of a hash of nothing is made in half the time that the constructor takes for its keywords.
+_begun: Final = blake2b(digest_size=7).copy
+
 
 def znode_hash(path: str, node: Znode) -> int:
     """The part of the digest that stands for `node` at `path`.
@@ -60,7 +63,7 @@ def znode_hash(path: str, node: Znode) -> int:
         crc32(data) if data else 0,
         0 if node.acl is OPEN_ACL_UNSAFE else _acl_hash(node.acl),
     )
-    return int.from_bytes(blake2b(numbers + path.encode(), digest_size=7).digest(), "little")
+    return _hash(numbers + path.encode())
 
 
 def session_hash(session_id: int, timeout_ms: int) -> int:
@@ -74,7 +77,9 @@ def secret_hash(secret: bytes) -> int:
 
 
 def _hash(buffer: bytes) -> int:
-    return int.from_bytes(blake2b(buffer, digest_size=7).digest(), "little")
+    whole = _begun()
+    whole.update(buffer)
+    return int.from_bytes(whole.digest(), "little")
 
 
 @lru_cache(maxsize=_ACLS_CACHED_MAX)

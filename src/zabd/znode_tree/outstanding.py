@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TypeAlias
 
-from zabd.model.acl import Acl
+from zabd.model.acl import OPEN_ACL_UNSAFE, Acl
 from zabd.znode_tree.tree import ZnodeTree
 from zabd.znode_tree.znode import Znode, is_session
 
@@ -132,6 +132,45 @@ class Outstanding:
         by_path[path] = pending
         if pending.owner:
             self._index(path, pending, previous)
+
+    def put_child(
+        self,
+        zxid: int,
+        path: str,
+        owner: int,
+        time_ms: int,
+        data: bytes | None,
+        parent_path: str,
+        parent: ZnodeView,
+    ) -> int:
+        """`path`, for everybody, will be one more child of `parent` after `zxid`.
+
+        Returns how many children that will have created by then.
+        """
+        steps, by_path = self._steps, self._by_path
+        created = parent.created + 1
+        above = PendingZnode(
+            parent.version,
+            parent.aversion,
+            created,
+            parent.child_count + 1,
+            parent.acl,
+            parent.owner,
+            parent.mtime,
+            parent.data,
+        )
+        previous = by_path.get(parent_path)
+        steps.append((zxid, parent_path, above, previous))
+        by_path[parent_path] = above
+        if above.owner:
+            self._index(parent_path, above, previous)
+        newborn = PendingZnode(0, 0, 0, 0, OPEN_ACL_UNSAFE, owner, time_ms, data)
+        previous = by_path.get(path)  # at the most an absence
+        steps.append((zxid, path, newborn, previous))
+        by_path[path] = newborn
+        if owner:
+            self._index(path, newborn, previous)
+        return created
 
     def drop(self, zxid: int) -> None:
         """The tree has applied everything up to `zxid`."""

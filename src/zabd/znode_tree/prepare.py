@@ -249,21 +249,8 @@ class Preparer:
             or path.startswith(QUOTA_PREFIX)
         ):
             return None
-        created = parent.created + 1
-        above = PendingZnode(
-            parent.version,
-            parent.aversion,
-            created,
-            parent.child_count + 1,
-            parent.acl,
-            parent.owner,
-            parent.mtime,
-            parent.data,
-        )
         owner = session_id if flags & _EPHEMERAL else 0
-        outstanding.put(zxid, parent_path, above)
-        newborn = PendingZnode(0, 0, 0, 0, OPEN_ACL_UNSAFE, owner, time_ms, data)
-        outstanding.put(zxid, path, newborn)
+        created = outstanding.put_child(zxid, path, owner, time_ms, data, parent_path, parent)
         return (CREATE, path, data, None, owner, created)
 
     def close_session(self, zxid: int, time_ms: int, session_id: int) -> Txn:

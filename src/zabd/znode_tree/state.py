@@ -7,7 +7,7 @@ Invariants
     S1  Every ephemeral's owner is an open session, which lists it in `ephemerals`.
     B1  Every change of a znode goes through `_before_change` first: it is what a snapshot that is
         being taken and the digest hear of it.
-    B2  The digest's sum lacks the changes of at most `CHANGED_MAX` paths and one txn.
+    B2  The digest's sum lacks the changes of at most `CHANGED_MAX` znodes and one txn.
 
 How a txn changes the state stands in `tree`.
 """
@@ -77,8 +77,9 @@ class TreeState:
         self.quotas = QuotaTable()
         self.packed_stats: dict[str, bytes] = {}
         self._acls = AclTable()
-        # The digest's sum does not have the latest changes of these paths yet.
-        self._changed: dict[str, None] = {}
+        # The digest's sum does not have the latest changes of these yet. The znodes themselves, as
+        # looking one up in a large tree misses every cache.
+        self._changed: dict[str, Znode] = {}
         self._sum = 0
         self._walk: SnapshotWalk | None = None
         if planted:
@@ -120,21 +121,25 @@ class TreeState:
 
     def _before_change(self, path: str, node: Znode) -> None:
         """Every change of a znode that exists comes through here, before it happens."""
-        self._changed[path] = None
+        self._changed[path] = node
         if self.packed_stats:
             self.packed_stats.pop(path, None)
         if self._walk is not None:
             self._walk.keep(path, node)
 
+    def _before_birth(self, path: str, parent: Znode) -> dict[str, None]:
+        """`_before_change` of a znode that gets one more child; the children it has so far."""
+        self._before_change(path, parent)
+        if parent.children is None:
+            parent.children = {}
+        return parent.children
+
     def _settle(self) -> None:
         total = self._sum
-        nodes = self.nodes
-        for path in self._changed:
-            node = nodes.get(path)
-            if node is not None:
-                mark = znode_hash(path, node)
-                total += mark - node.mark
-                node.mark = mark
+        for path, node in self._changed.items():
+            mark = znode_hash(path, node)
+            total += mark - node.mark
+            node.mark = mark
         self._sum = total & DIGEST_MASK
         self._changed.clear()
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from zabd.model.acl import OPEN_ACL_UNSAFE, Acl
+from zabd.model.acl import Acl
 from zabd.model.ops import OpCode
 from zabd.model.paths import CONFIG_PATH, ROOT
 from zabd.model.results import (
@@ -40,7 +40,7 @@ from zabd.znode_tree.digest import secret_hash, session_hash
 from zabd.znode_tree.quotas import QUOTA_PREFIX, limited_path
 from zabd.znode_tree.state import CHANGED_MAX, TreeState
 from zabd.znode_tree.txns import CREATE, SET_DATA, Entry, Txn
-from zabd.znode_tree.znode import Znode, stat_of
+from zabd.znode_tree.znode import Znode, newborn, stat_of
 
 _CREATED: Final = EventType.CREATED
 _DELETED: Final = EventType.DELETED
@@ -109,7 +109,7 @@ class ZnodeTree(TreeState):
         self.time_ms = time_ms
         return applied
 
-    def apply_run(
+    def apply_run(  # noqa: PLR0915 - what it is for forbids it to call others
         self,
         zxid: int,
         time_ms: int,
@@ -144,6 +144,7 @@ class ZnodeTree(TreeState):
         if len(changed) + 2 * len(run) > CHANGED_MAX:
             self._settle()
         growth = 0
+        parent_path = ""  # of the create before
         self.time_ms = time_ms
         for origin, request_id, _, txn in run:
             if watched_below:
@@ -154,7 +155,7 @@ class ZnodeTree(TreeState):
                 if watched and changed_path in watched:
                     break
                 node = nodes[changed_path]
-                changed[changed_path] = None  # `_before_change` in place: its call is a fifth
+                changed[changed_path] = node  # `_before_change` in place: its call is a fifth
                 if packed_stats:
                     packed_stats.pop(changed_path, None)
                 if walk is not None:
@@ -165,11 +166,23 @@ class ZnodeTree(TreeState):
                 node.version = version
                 node.mzxid = zxid
                 node.mtime = time_ms
-            elif txn[0] == CREATE and self._is_plain(txn):
-                path = txn[1]
-                if watched and (path in watched or (path[: path.rindex("/")] or ROOT) in watched):
+            elif txn[0] == CREATE and txn[3] is None and not txn[1].startswith(QUOTA_PREFIX):
+                _, path, data, _, owner, parent_created = txn
+                above = path[: path.rindex("/")] or ROOT
+                if watched and (path in watched or above in watched):
                     break
-                node = self._create_plain(zxid, time_ms, txn)
+                if above != parent_path:  # else the digest and the snapshot have heard of it
+                    parent_path, parent = above, nodes[above]
+                    siblings = self._before_birth(parent_path, parent)
+                elif packed_stats:  # of the parent: a reader may have been answered in between
+                    packed_stats.pop(parent_path, None)
+                parent.created = parent_created
+                parent.pzxid = zxid
+                siblings[path] = None
+                nodes[path] = changed[path] = node = newborn(data, zxid, time_ms, owner)
+                growth += len(path) + (len(data) if data else 0)
+                if owner:
+                    self._list_owned(path, owner)
             else:
                 break
             self.zxid = zxid
@@ -180,45 +193,19 @@ class ZnodeTree(TreeState):
         self.data_bytes += growth
         return at
 
-    def _is_plain(self, txn: Txn) -> bool:
-        """Whether this create needs no books but the tree's own: for everybody, and no quota."""
-        return txn[3] is None and not txn[1].startswith(QUOTA_PREFIX)
-
-    def _create_plain(self, zxid: int, time_ms: int, txn: Txn) -> Znode:
-        """`_create` of what `_is_plain`, without what watches are told: half of what it takes."""
-        _, path, data, _, owner, parent_created = txn
-        nodes = self.nodes
-        parent_path = path[: path.rindex("/")] or ROOT
-        parent = nodes[parent_path]
-        self._before_change(parent_path, parent)
-        parent.created = parent_created
-        parent.pzxid = zxid
-        if parent.children is None:
-            parent.children = {}
-        parent.children[path] = None
-        node = Znode(data, OPEN_ACL_UNSAFE, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
-        nodes[path] = node
-        self._changed[path] = None
-        self.data_bytes += len(path) + (len(data) if data else 0)
-        if owner:
-            self._list_owned(path, owner)
-        return node
-
     def _create(self, zxid: int, time_ms: int, _session_id: int, txn: Txn) -> Applied:
         _, path, data, packed_acl, owner, parent_created = txn
         parent_path = path[: path.rindex("/")] or ROOT
         parent = self.nodes[parent_path]
-        self._before_change(parent_path, parent)
+        siblings = self._before_birth(parent_path, parent)
         parent.created = parent_created
         parent.pzxid = zxid
-        if parent.children is None:
-            parent.children = {}
-        parent.children[path] = None
+        siblings[path] = None
 
         acl = self._acls.share(txns.unpack_acl(packed_acl))
         node = Znode(data, acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
         self.nodes[path] = node
-        self._changed[path] = None
+        self._changed[path] = node
         self.data_bytes += len(path) + (len(data) if data else 0)
         if owner:
             self._list_owned(path, owner)
@@ -247,7 +234,7 @@ class ZnodeTree(TreeState):
         if not parent.children:
             parent.children = None
 
-        del self.nodes[path]
+        del self.nodes[path], self._changed[path]
         self._add_to_sum(-node.mark)
         self._acls.drop(node.acl)
         self.data_bytes -= len(path) + (len(node.data) if node.data else 0)
