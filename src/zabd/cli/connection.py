@@ -51,7 +51,7 @@ class Connection:
     timeout_s: float
     session_timeout_s: float
     auth: tuple[tuple[str, bytes], ...]
-    sasl: tuple[str, str] | None
+    sasl: tuple[str, str] | None = None
 
     def client(self) -> "Client":
         """A client that is not started yet."""
