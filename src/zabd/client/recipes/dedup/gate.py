@@ -11,7 +11,7 @@ Dedup recipe, section 7.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any, TypeVar
 
@@ -108,33 +108,30 @@ class Gate:
                 waiter.set_result(None)
 
 
-async def drive(work: Awaitable[T], gate: Gate) -> T:
-    """Await `work`, taking each of its steps only while the gate lets it (I1)."""
-    return await _drive(_as_coroutine(work), gate)
-
-
-async def _as_coroutine(work: Awaitable[T]) -> T:
-    return await work
-
-
 @coroutine
-def _drive(work: Coroutine[Any, Any, T], gate: Gate) -> Generator[Any, Any, T]:
+def drive(work: Coroutine[Any, Any, T], gate: Gate) -> Generator[Any, Any, T]:
+    """Await `work`, taking each of its steps only while the gate lets it (I1)."""
     error: BaseException | None = None
     aborted = False
-    while True:
-        if not aborted:
-            error = yield from _hold_back(gate, error)
-            aborted = gate.failure is not None
-        try:
-            waits_for = work.send(None) if error is None else work.throw(error)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        try:
-            yield waits_for
-            error = None
-        except BaseException as thrown:  # noqa: BLE001 - all of it belongs to the function
-            error = thrown
+    try:
+        while True:
+            if not aborted:
+                error = yield from _hold_back(gate, error)
+                aborted = gate.failure is not None
+            try:
+                waits_for = work.send(None) if error is None else work.throw(error)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            try:
+                yield waits_for
+                error = None
+            except GeneratorExit:
+                raise
+            except BaseException as thrown:  # noqa: BLE001 - all of it belongs to the function
+                error = thrown
+    finally:
+        work.close()  # nothing is left of it, unless the loop was: then it may not even have begun
 
 
 def _hold_back(
