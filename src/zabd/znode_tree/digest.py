@@ -63,7 +63,9 @@ def znode_hash(path: str, node: Znode) -> int:
         crc32(data) if data else 0,
         0 if node.acl is OPEN_ACL_UNSAFE else _acl_hash(node.acl),
     )
-    return _hash(numbers + path.encode())
+    whole = _begun()  # `_hash` in place, for every change on every member
+    whole.update(numbers + path.encode())
+    return int.from_bytes(whole.digest(), "little")
 
 
 def session_hash(session_id: int, timeout_ms: int) -> int:

@@ -127,13 +127,6 @@ class TreeState:
         if self._walk is not None:
             self._walk.keep(path, node)
 
-    def _before_birth(self, path: str, parent: Znode) -> dict[str, None]:
-        """`_before_change` of a znode that gets one more child; the children it has so far."""
-        self._before_change(path, parent)
-        if parent.children is None:
-            parent.children = {}
-        return parent.children
-
     def _settle(self) -> None:
         total = self._sum
         for path, node in self._changed.items():

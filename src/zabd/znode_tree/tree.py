@@ -173,7 +173,10 @@ class ZnodeTree(TreeState):
                     break
                 if above != parent_path:  # else the digest and the snapshot have heard of it
                     parent_path, parent = above, nodes[above]
-                    siblings = self._before_birth(parent_path, parent)
+                    self._before_change(parent_path, parent)
+                    if parent.children is None:
+                        parent.children = {}
+                    siblings = parent.children
                 elif packed_stats:  # of the parent: a reader may have been answered in between
                     packed_stats.pop(parent_path, None)
                 parent.created = parent_created
@@ -197,10 +200,12 @@ class ZnodeTree(TreeState):
         _, path, data, packed_acl, owner, parent_created = txn
         parent_path = path[: path.rindex("/")] or ROOT
         parent = self.nodes[parent_path]
-        siblings = self._before_birth(parent_path, parent)
+        self._before_change(parent_path, parent)
         parent.created = parent_created
         parent.pzxid = zxid
-        siblings[path] = None
+        if parent.children is None:
+            parent.children = {}
+        parent.children[path] = None
 
         acl = self._acls.share(txns.unpack_acl(packed_acl))
         node = Znode(data, acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
