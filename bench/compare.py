@@ -13,6 +13,7 @@ import argparse
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -203,7 +204,8 @@ def row(cell: dict[str, Any]) -> tuple[str | None, ...]:
 
 def measure(given: argparse.Namespace, cells: Sequence[Cell]) -> Runs:
     """All starts of all systems, in turn."""
-    systems = {name: how for name, how in commands().items() if name in (given.system or SYSTEMS)}
+    wanted = (ZABD, *given.system) if given.system else SYSTEMS
+    systems = {name: how for name, how in commands().items() if name in wanted}
     budget = Budget(given.minutes, given.starts, list(systems), len(cells))
     runs: Runs = {}
     for turn in range(given.starts):
@@ -236,7 +238,7 @@ def main() -> int:
     parser.add_argument(
         "--cell", action="append", help="OP:CxW, such as set:8x16 or mixed:0.9:8x16"
     )
-    parser.add_argument("--system", action="append", choices=SYSTEMS)
+    parser.add_argument("--system", action="append", choices=SYSTEMS, help="beside zabd")
     parser.add_argument("--strict", action="store_true", help="end with 1 when a goal is missed")
     given = parser.parse_args()
     if given.quick:
@@ -259,11 +261,15 @@ def main() -> int:
     if given.out is not None:
         write(given.out, content, rows)
     show(content, HEADER, rows, as_json=given.json)
-    errors = sum(sum(cell["errors"].values()) for cell in judgements)
-    if errors:
-        say(f"{errors} replies were errors: these figures are not to be trusted")
+    errors = Counter[str]()
+    for cell in judgements:
+        errors.update(cell["errors"])
+    for name, number in (+errors).items():
+        say(
+            f"{number} replies of {name} were errors: its figures in those cells are not to be trusted"
+        )
     missed = not all(all(cell["met"].values()) for cell in judgements)
-    return 1 if errors or (given.strict and missed) else 0
+    return 1 if +errors or (given.strict and missed) else 0
 
 
 if __name__ == "__main__":

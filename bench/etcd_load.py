@@ -126,6 +126,9 @@ class _Connection:
                     self.kept.append(payload)
             elif kind == HEADERS and flags & END_STREAM:
                 answered += self._answered(stream, payload)
+            elif kind == RST_STREAM:
+                # Behind trailers it says nothing new; else the request was refused with it.
+                answered += self._answered(stream, b"") if stream in self._began else 0
             else:
                 control += self._control(kind, flags, stream, payload)
         self._unread = data[at:]
@@ -146,7 +149,7 @@ class _Connection:
             return [_frame(SETTINGS, ACK, 0)]
         elif kind == PING and not flags & ACK:
             return [_frame(PING, ACK, 0, payload)]
-        elif kind in {RST_STREAM, GOAWAY}:
+        elif kind == GOAWAY:
             raise LoadError(f"etcd sent HTTP/2 frame {kind}: {payload!r}")
         return []
 
