@@ -265,9 +265,7 @@ def main() -> int:
     for cell in judgements:
         errors.update(cell["errors"])
     for name, number in (+errors).items():
-        say(
-            f"{number} replies of {name} were errors: its figures in those cells are not to be trusted"
-        )
+        say(f"{number} replies of {name} were errors: its figures there are not to be trusted")
     missed = not all(all(cell["met"].values()) for cell in judgements)
     return 1 if +errors or (given.strict and missed) else 0
 
