@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import random
+import shutil
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -273,6 +274,30 @@ def test_only_the_cluster_that_is_named_is_given_up_for_a_new_one(
         config = config_of(1, members(3), data_dir=str(directory), found_anew=second)
         with pytest.raises(StorageError, match="this directory is damaged"):
             await server_of(config).start()
+
+    run(scenario)
+
+
+def test_a_start_tells_how_far_its_directory_reaches(fresh: Callable[[], Path]) -> None:
+    """Who has to choose between copies needs more than what is known to be committed there."""
+
+    async def scenario() -> None:
+        directory, copy = fresh(), fresh() / "copy"
+        server = server_of(alone(directory))
+        async with running(server):
+            await until(lambda: server.driver.replica.serving)
+            session = await open_session(server)
+            await session.create("/acknowledged")
+            zxid = server.driver.replica.tree.zxid
+            shutil.copytree(directory, copy)  # as a power cut would leave it
+            session.close()
+        trail = Trail()
+        await serve_once(server_of(alone(copy), trail))
+
+        [told] = trail.of("recovered")
+        assert told["logged"] == zxid
+        assert told["delivered"] < told["logged"]
+        assert told["epoch"] == 1
 
     run(scenario)
 

@@ -200,17 +200,12 @@ class Server:
         began_s = loop.time()
         storage.recover(builder, self.config.member_id, None, recovered)
         result = await outcome
-        self._trace(
-            "recovered",
-            {
-                "ms": int((loop.time() - began_s) * 1000),
-                "delivered": result.delivered.zxid,
-                "znodes": len(builder.tree.nodes),
-                "tail": len(result.tail),
-                "empty": result.empty,
-                "cluster": result.cluster_id.hex() if result.cluster_id else None,
-            },
-        )
+        facts = {
+            "ms": int((loop.time() - began_s) * 1000),
+            "znodes": len(builder.tree.nodes),
+            **_told_of(result),
+        }
+        self._trace("recovered", facts)
         _check_found_anew(self.config.found_anew, result, self._trace)
         if result.damaged is not None:
             self._trace(
@@ -336,6 +331,22 @@ def _on_damage(config: ServerConfig) -> OnDamage:
         return OnDamage.GIVE_UP
     others = [voter for voter in config.voters if voter != config.member_id]
     return OnDamage.REPAIR if others else OnDamage.REFUSE
+
+
+def _told_of(found: Recovered) -> dict[str, object]:
+    """What the log says of a directory.
+
+    `epoch` and `logged` are what an election compares, so an operator can compare copies by them:
+    acknowledged writes may stand in the tail, beyond `delivered`.
+    """
+    return {
+        "epoch": found.current_epoch,
+        "delivered": found.delivered.zxid,
+        "logged": found.tail[-1].last if found.tail else found.delivered.zxid,
+        "tail": len(found.tail),
+        "empty": found.empty,
+        "cluster": found.cluster_id.hex() if found.cluster_id else None,
+    }
 
 
 def _check_found_anew(given: bytes | None, found: Recovered, trace: Trace) -> None:

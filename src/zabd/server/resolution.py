@@ -125,12 +125,15 @@ class _Resolution:
         if me.observer:
             raise ConfigError("--found-anew is for a member that votes, and this is an observer")
         try:
-            return bytes.fromhex(given)
+            cluster_id = bytes.fromhex(given)
         except ValueError:
+            cluster_id = b""
+        if not cluster_id:
             raise ConfigError(
-                f"--found-anew {given}: the id of a cluster is hexadecimal, as the log lines "
+                f"--found-anew {given!r}: the id of a cluster is hexadecimal, as the log lines "
                 "waits_for_repair and recovered have it"
-            ) from None
+            )
+        return cluster_id
 
     # Which value each key has.
 
