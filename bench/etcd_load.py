@@ -23,6 +23,7 @@ END_STREAM, END_HEADERS, ACK = 1, 4, 1
 KEYS: Final = 64
 RING: Final = 1_000
 SILENCE_S: Final = 30.0
+REFUSED_S: Final = 0.1
 READ_BYTES: Final = 1 << 18
 WINDOW_MAX: Final = (1 << 31) - 1
 WINDOW_FIRST: Final = (1 << 16) - 1
@@ -154,6 +155,18 @@ class _Connection:
         return []
 
 
+def _taken(host: tuple[str, int], op: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """The first answer with data: behind a load that was too much, etcd refuses for a while."""
+    end = time.monotonic() + SILENCE_S
+    while True:
+        data, trailers = _once(host, op)
+        if data:
+            return data, trailers
+        if time.monotonic() > end:
+            raise LoadError(f"etcd has refused for {SILENCE_S:g} s: {trailers!r}")
+        time.sleep(REFUSED_S)
+
+
 def _once(host: tuple[str, int], op: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     connection = _Connection(host)
     connection.ops = iter([op])
@@ -195,8 +208,8 @@ class EtcdLoad:
     def _prepare(self, host: tuple[str, int]) -> frozenset[bytes]:
         good = set()
         for number in range(KEYS):
-            good.add(_once(host, _put(self._key(number), self._value))[1])
-        data, trailers = _once(host, _range(self._key(0), local=False))
+            good.add(_taken(host, _put(self._key(number), self._value))[1])
+        data, trailers = _taken(host, _range(self._key(0), local=False))
         if self._value not in data or self._key(0) not in data:
             raise LoadError("etcd does not give back what was put")
         return frozenset({*good, trailers})

@@ -33,6 +33,13 @@ class Reply(asyncio.Future[T]):
         if self.wake is not None:
             self.get_loop().call_soon(self.wake)
 
+    def cancel(self, msg: object = None) -> bool:
+        """As a future does; whoever waits for it is told."""
+        cancelled = super().cancel(msg)
+        if cancelled and self.wake is not None:
+            self.get_loop().call_soon(self.wake)
+        return cancelled
+
 
 class Call(ABC, Generic[T]):
     """A coroutine that another thread waits for, by a lock that its end opens.
@@ -141,7 +148,10 @@ class StepCall(Call[T]):
         else:
             self._wait_for(waits_for)
 
-    def _wait_for(self, future: "asyncio.Future[object]") -> None:
+    def _wait_for(self, future: "asyncio.Future[object] | None") -> None:
+        if future is None:  # a step that only lets others have a turn
+            self._loop.call_soon(self._go_on)
+            return
         future._asyncio_future_blocking = False  # noqa: SLF001 - as a task says
         self._waits_for = future
         if isinstance(future, Reply):
