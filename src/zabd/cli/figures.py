@@ -22,7 +22,7 @@ def machine() -> dict[str, object]:
         "processor": _first(r"model name\s*: (.+)", "/proc/cpuinfo") or platform.machine(),
         "cores": os.cpu_count(),
         "memory_gib": round(int(_first(r"MemTotal:\s*(\d+)", "/proc/meminfo") or 0) / 2**20, 1),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "measured": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
         "load_before": round(os.getloadavg()[0], 1),

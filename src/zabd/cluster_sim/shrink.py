@@ -129,11 +129,16 @@ class Shrinker:
         if found is None:
             raise CannotShrinkError("every check holds in this run")
         check, listed, size = found
-        if plan.decisions is None:
-            again = self._carry_out(listed, check)
-            if again is not None:
-                return again
-        return check, plan, size
+        if plan.decisions is not None:
+            return check, plan, size
+        again = self._carry_out(listed, check)
+        if again is not None:
+            return again
+        plan = replace(plan, shape=listed.shape)  # which can be made plainer; chance stays
+        again = self._carry_out(plan, check)
+        if again is None:
+            raise CannotShrinkError(f"{check} is broken only by the run that the seed draws")
+        return check, plan, again[-1]
 
     def _carry_out(
         self, plan: Plan, check: str | None, until_us: int | None = None
@@ -194,10 +199,12 @@ class Shrinker:
         for number in range(seeds + 1):
             if self._out_of_time():
                 raise OutOfTimeError
-            seed = candidate.seed + number * 1_000_003
-            found = self._carry_out(replace(candidate, seed=seed), self.check, until_us)
+            trial = replace(candidate, seed=candidate.seed + number * 1_000_003)
+            found = self._carry_out(trial, self.check, until_us)
             if found is not None:
-                _, self.plan, self.size = found
+                _, listed, self.size = found
+                # Where chance has stayed, a list in its place was tried before, and did not fail.
+                self.plan = trial if trial.decisions is None else listed
                 self._tell(self.size)
                 return True
         return False

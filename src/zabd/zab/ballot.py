@@ -98,6 +98,8 @@ class Ballot:
         m = self._m
         if m.config.observer or m.damaged or not (m.history_empty or m.founds_anew):
             return False
+        if self.who_knows_better():
+            return False  # of any round: a leader may not have noticed yet that it leads no more
         heard = self._heard()
         if not all(may_found(notification) for notification in heard):
             return False

@@ -1,0 +1,57 @@
+"""A ballot by itself: who may found, and after whom nobody may."""
+
+from types import SimpleNamespace
+from typing import cast
+
+from zabd.model.zxid import ZXID_ZERO, Zxid
+from zabd.zab.ballot import Ballot
+from zabd.zab.member import Member
+from zabd.zab.messages import Notification, PeerState, Standing
+
+ROUND = 7
+
+
+def from_one_copy() -> Ballot:
+    """Member 1 of three brings its history into a new cluster."""
+    config = SimpleNamespace(me=1, voters=(1, 2, 3), observer=False)
+    member = SimpleNamespace(
+        config=config,
+        damaged=False,
+        history_empty=False,
+        founds_anew=True,
+        standing=Standing.BLANK,
+        round=ROUND,
+    )
+    return Ballot(cast("Member", member))
+
+
+BLANK = Notification(
+    2, None, ROUND, None, ZXID_ZERO, 0, PeerState.LOOKING, Standing.BLANK, history_empty=True
+)
+
+
+def test_one_copy_and_blank_members_may_found() -> None:
+    """Of three, with one that is not heard."""
+    ballot = from_one_copy()
+    ballot.votes[2] = BLANK
+
+    assert ballot.founding()
+
+
+def test_nobody_founds_anew_beside_a_leader_of_another_round() -> None:
+    """It may have lost its quorum and not have noticed; what it knows is more than the copy."""
+    ballot = from_one_copy()
+    ballot.votes[2] = BLANK
+    ballot.settled[3] = Notification(
+        3,
+        b"c" * 16,
+        ROUND - 4,
+        3,
+        Zxid.of(5, 9),
+        5,
+        PeerState.LEADING,
+        Standing.VOTER,
+        history_empty=False,
+    )
+
+    assert not ballot.founding()
