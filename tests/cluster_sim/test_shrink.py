@@ -53,6 +53,18 @@ def test_a_run_becomes_small(plan: Plan, faults: int, requests: int) -> None:
     assert len(small.lines) == shrinker.size.events
 
 
+def test_a_run_that_no_list_repeats_is_shrunk_with_its_chance() -> None:
+    """What is found fails when it is carried out again, as with lists."""
+    shrinker = Shrinker(Plan(5, "zab", "rounds-mixed"), runs(60))
+    assert shrinker.plan.decisions is None
+    shrinker.shrink()
+    assert shrinker.size.events < shrinker.begun_with.events
+    small, outcome, _ = carry_out(shrinker.plan)
+    assert outcome.failure is not None
+    assert outcome.failure.id == shrinker.check
+    assert len(small.lines) == shrinker.size.events
+
+
 def test_servers_and_programs_are_shrunk_too() -> None:
     """Also there, a candidate that is given up leaves nothing behind."""
     shrinker = Shrinker(Plan(5, "whole", "ephemeral-left"), runs(25))

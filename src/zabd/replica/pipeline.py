@@ -88,9 +88,7 @@ class Pipeline(Connections):
         if queue is NO_REQUESTS:
             queue = connection.queue = deque()
         queue.append(pending)
-        pause = self.throttle.count_in(connection, len(pending.frame), len(queue))
-        if pause is not None:
-            self.effects.append(pause)
+        self._count_in(connection, pending.frame, len(queue))
 
     def _count_in(self, connection: Connection, frame: bytes, waiting: int) -> None:
         pause = self.throttle.count_in(connection, len(frame), waiting)
@@ -164,7 +162,7 @@ class Pipeline(Connections):
             self._drain(connection)
             return
         queue.popleft()
-        connection.output.append(reply)  # `output` in place
+        connection.output.append(reply)  # `output` in place: a call less of 25 for each write
         connection.output_bytes += len(reply)
         if connection.output_bytes >= OUTPUT_BYTES_MAX:
             connection.stuffed = True

@@ -289,10 +289,9 @@ class Storage:
                 f"{current} cannot follow {promised.accepted} and {promised.current}"
             )
         known = self._home.owner.cluster_id
-        if known not in {None, cluster_id, self._config.found_anew} and cluster_id is not None:
-            raise LocalProtocolError(
-                f"the directory belongs to the ensemble {(known or b'').hex()}"
-            )
+        given_up = known == self._config.found_anew
+        if known is not None and not given_up and cluster_id not in {None, known}:
+            raise LocalProtocolError(f"the directory belongs to the ensemble {known.hex()}")
         if cluster_id is not None and len(cluster_id) > CLUSTER_ID_BYTES_MAX:
             raise LocalProtocolError(f"a cluster id has at most {CLUSTER_ID_BYTES_MAX} bytes")
 

@@ -105,13 +105,14 @@ class Item:
 
     async def _consume(self) -> None:
         claim = self._claim
+        assert claim.stat is not None, "an item is handed out once its claim is made"
         bound = Bound(self._client, claim.session_id)
         while True:
             try:
                 await bound.multi([Delete(claim.path, -1), Delete(self._entry, -1)])
             except ConnectionLossError:
                 try:
-                    if claim.stat is not None and await bound.is_still(claim.path, claim.stat):
+                    if await bound.is_still(claim.path, claim.stat):
                         continue
                 except SessionExpiredError as error:
                     error.maybe_applied = True
