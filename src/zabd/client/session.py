@@ -187,12 +187,14 @@ class Session:
         if self.ended:
             return None
         lease_ms = self._lease.deadline_ms
-        deadlines = [] if lease_ms is None else [lease_ms]
-        if self._phase in _UNDER_WAY:
-            deadlines.append(self._greeting_deadline_ms)
         if self._phase is _Phase.ESTABLISHED:
-            deadlines += [self._spoke_ms + self._third_ms, self._heard_ms + 2 * self._third_ms]
-        return min(deadlines, default=None)
+            third_ms = self._third_ms
+            due_ms = min(self._spoke_ms + third_ms, self._heard_ms + 2 * third_ms)
+        elif self._phase in _UNDER_WAY:
+            due_ms = self._greeting_deadline_ms
+        else:
+            return lease_ms
+        return due_ms if lease_ms is None else min(due_ms, lease_ms)
 
     @property
     def wants_flush(self) -> bool:
