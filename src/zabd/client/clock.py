@@ -8,7 +8,6 @@ import time
 from asyncio import AbstractEventLoop
 from typing import Final, Protocol, runtime_checkable
 
-
 _BOOT_TIME: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
