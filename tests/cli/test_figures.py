@@ -1,10 +1,12 @@
 """Figures are drawn and put where they belong."""
 
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from zabd.cli.figures import machine, machine_line, markdown_table, write_section
 from zabd.cli.load import _due
+from zabd.cli.paper_time import Burst, Timeline
 from zabd.cli.plot import bars, lines
 
 
@@ -60,6 +62,36 @@ def test_a_line_goes_through_its_points_from_left_to_right() -> None:
         assert list(xs) == sorted(xs)
         assert list(ys) == sorted(ys, reverse=True)
         ET.fromstring(lines("t", ("s", "op/s"), {"a": line[:1]}))  # noqa: S314 - as above
+
+
+def test_no_two_labels_of_lines_cover_each_other() -> None:
+    """Lines that end together are told apart by their names."""
+    together = {name: [(0.0, 1.0), (1.0, 5.0)] for name in "abc"}
+    root = ET.fromstring(lines("t", ("s", "op/s"), together))  # noqa: S314 - it is our own
+    texts = root.iter("{http://www.w3.org/2000/svg}text")
+    heights = sorted(
+        float(text.get("y", "0"))
+        for text in texts
+        if text.text in together and not text.get("class")
+    )[-3:]
+    assert all(b - a >= 12 for a, b in pairwise(heights))
+
+
+def test_a_timeline_tells_each_phase() -> None:
+    """The slice in which a member dies belongs to what follows."""
+    slices = [(0.0, 100.0), (0.25, 80.0), (0.5, 10.0), (0.75, 90.0)]
+    assert Timeline(slices, {"leader killed": 0.5}).phases() == [
+        ("all there", "90", "80"),
+        ("leader killed", "50", "10"),
+    ]
+
+
+def test_a_burst_tells_its_rate_and_its_latencies() -> None:
+    """The slowest answer of a slice stands for it."""
+    answers = [(0.0, 1.0), (0.05, 3.0), (0.25, 2.0), (0.26, 9.0)]
+    burst = Burst(10, answers, took_s=0.002)
+    assert burst.cells() == ("10:1", "2,000", "2,000", "3.00", "9.00", "9.00")
+    assert burst.slowest() == [(0.0, 3.0), (0.2, 9.0)]
 
 
 def test_a_share_of_reads_is_met_and_spread() -> None:

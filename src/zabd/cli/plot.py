@@ -11,10 +11,11 @@ from typing import Final
 
 WIDTH: Final = 860
 LEFT: Final = 150
-RIGHT: Final = 90
+RIGHT: Final = 110
 TOP: Final = 72
 BAR: Final = 15
 GAP: Final = 14
+LABEL: Final = 13  # from one label's line to the next
 PLOT_HEIGHT: Final = 320
 COLOURS: Final = 8
 THREE_DIGITS: Final = 99.5  # from here on a number is shown whole
@@ -125,13 +126,23 @@ def _lines(
     for name, moment in marks.items():
         x = scale.x(moment)
         yield f'<path class="g" d="M{x:.1f} {TOP}V{TOP + PLOT_HEIGHT}"/>'
-        yield f'<text class="m" x="{x + 3:.1f}" y="{TOP + 12}">{escape(name)}</text>'
-    for number, (name, line) in enumerate(series.items()):
+        yield f'<text class="m" x="{x + 3:.1f}" y="{TOP + PLOT_HEIGHT - 5}">{escape(name)}</text>'
+    for number, line in enumerate(series.values()):
         path = "L".join(f"{scale.x(x):.1f} {scale.y(y):.1f}" for x, y in line)
         yield f'<path class="l c{number % COLOURS}" d="M{path}"/>'
-        if line:
-            x, y = line[-1]
-            yield f'<text x="{scale.x(x) + 5:.1f}" y="{scale.y(y) + 4:.1f}">{escape(name)}</text>'
+    ends = {name: line[-1] for name, line in series.items() if line}
+    heights = _apart([scale.y(y) for _, y in ends.values()])
+    for (name, (x, _)), height in zip(ends.items(), heights, strict=True):
+        yield f'<text x="{scale.x(x) + 5:.1f}" y="{height + 4:.1f}">{escape(name)}</text>'
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """The heights, moved down from the highest on until no two labels cover each other."""
+    moved = list(heights)
+    lowest = -math.inf
+    for index in sorted(range(len(moved)), key=moved.__getitem__):
+        moved[index] = lowest = max(moved[index], lowest + LABEL)
+    return moved
 
 
 def _page(title: str, unit: str, series: Sequence[str], height: int, body: Iterator[str]) -> str:
