@@ -88,10 +88,11 @@ def test_a_timeline_tells_each_phase() -> None:
 
 def test_a_burst_tells_its_rate_and_its_latencies() -> None:
     """The slowest answer of a slice stands for it."""
-    answers = [(0.0, 1.0), (0.05, 3.0), (0.25, 2.0), (0.26, 9.0)]
-    burst = Burst(10, answers, took_s=0.002)
-    assert burst.cells() == ("10:1", "2,000", "2,000", "3.00", "9.00", "9.00")
-    assert burst.slowest() == [(0.0, 3.0), (0.2, 9.0)]
+    reads = [(0.0, 1.0), (0.05, 3.0), (0.25, 2.0), (0.26, 9.0), (0.3, 2.5)]
+    burst = Burst(None, reads, [], took_s=0.0025)
+    assert burst.cells() == ("reads alone", "2,000", "2.50", "3.00", "9.00", None, None, None)
+    assert burst.slowest_reads() == [(0.0, 3.0), (0.2, 9.0), (0.3, 2.5)]
+    assert Burst(10, reads, reads[:1], took_s=1.0).cells()[-3:] == ("1.00", "1.00", "1.00")
 
 
 def test_a_share_of_reads_is_met_and_spread() -> None:

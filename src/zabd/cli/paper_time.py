@@ -4,8 +4,9 @@ Failures: `CLIENTS` clients of five members, each with one request outstanding, 
 as in figure 8, while a follower and then the leader are killed and come back.
 
 Bursts: what the paper's fetching service asks (section 2.3): up to `BURST_OPS_PER_S` operations a
-second, ten to a hundred reads for each write. The load is open: each request has a moment at which
-it is due, however late the answers before it are, and its latency counts from that moment.
+second, ten to a hundred reads for each write; and reads alone, as other sessions' writes should not
+slow them. Readers and writers are sessions of their own. The load is open: each request has a
+moment at which it is due, however late the answers before it are, and its latency counts from then.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from zabd.cli.members import Ensemble
 from zabd.cli.output import say
@@ -29,9 +30,17 @@ PHASES: Final = ("FIVE MEMBERS", "OP/S", "SLOWEST QUARTER SECOND, OP/S")
 RETRY_S: Final = 0.01
 
 BURST_OPS_PER_S: Final = 2_000
-BURST_READS: Final = (10, 100)
-BURST_SLICE_S: Final = 0.1
-BURSTS: Final = ("READS TO WRITES", "ASKED, OP/S", "ANSWERED, OP/S", "P50 MS", "P99 MS", "MAX MS")
+BURST_READS: Final = (None, 100, 10)
+"""Reads for each write; None where there are no writes."""
+
+BURST_SLICES_PER_S: Final = 10
+WRITERS: Final = 4  # of the clients
+BURSTS: Final = (
+    "READS TO WRITES",
+    "OP/S",
+    *("READS: P50 MS", "P99 MS", "MAX MS"),
+    *("WRITES: P50 MS", "P99 MS", "MAX MS"),
+)
 
 
 @dataclass(frozen=True)
@@ -96,32 +105,41 @@ async def _work(client: Client, answered: list[float]) -> None:
             answered.append(time.monotonic())
 
 
+Answer: TypeAlias = tuple[float, float]
+"""When it was due, in s from the begin, and its latency in ms."""
+
+
 @dataclass(frozen=True)
 class Burst:
     """One burst, with so many reads for each write."""
 
-    reads: int
-    answers: list[tuple[float, float]]  # when it was due, in s from the begin; latency in ms
+    ratio: int | None
+    reads: list[Answer]
+    writes: list[Answer]
     took_s: float
 
     def __str__(self) -> str:
-        return f"{self.reads}:1"
+        return "reads alone" if self.ratio is None else f"{self.ratio}:1"
 
-    def cells(self) -> tuple[str, ...]:
+    def cells(self) -> tuple[str | None, ...]:
         """The row of the table."""
-        latencies = sorted(ms for _, ms in self.answers)
-        median, p99 = (latencies[int(len(latencies) * share)] for share in (0.5, 0.99))
-        rate = len(latencies) / self.took_s
-        figures = (f"{median:.2f}", f"{p99:.2f}", f"{latencies[-1]:.2f}")
-        return (str(self), f"{BURST_OPS_PER_S:,}", f"{rate:,.0f}", *figures)
+        rate = (len(self.reads) + len(self.writes)) / self.took_s
+        return (str(self), f"{rate:,.0f}", *_latencies(self.reads), *_latencies(self.writes))
 
-    def slowest(self) -> list[tuple[float, float]]:
-        """The slowest answer of each slice."""
+    def slowest_reads(self) -> list[tuple[float, float]]:
+        """The slowest read of each slice."""
         slices: dict[int, float] = {}
-        for due_s, ms in self.answers:
-            at = int(due_s / BURST_SLICE_S)
+        for due_s, ms in self.reads:
+            at = int(due_s * BURST_SLICES_PER_S)
             slices[at] = max(ms, slices.get(at, 0.0))
-        return [(at * BURST_SLICE_S, ms) for at, ms in sorted(slices.items())]
+        return [(at / BURST_SLICES_PER_S, ms) for at, ms in sorted(slices.items())]
+
+
+def _latencies(answers: Sequence[Answer]) -> tuple[str | None, ...]:
+    if not answers:
+        return None, None, None
+    ms = sorted(ms for _, ms in answers)
+    return tuple(f"{ms[int((len(ms) - 1) * share)]:.2f}" for share in (0.5, 0.99, 1.0))
 
 
 async def bursts(ensemble: Ensemble, seconds: float) -> list[Burst]:
@@ -129,23 +147,26 @@ async def bursts(ensemble: Ensemble, seconds: float) -> list[Burst]:
     found = []
     async with _clients(ensemble) as clients:
         await clients[0].create("/burst", bytes(SIZE_BYTES))
-        for reads in BURST_READS:
+        for ratio in BURST_READS:
             await asyncio.sleep(seconds)
-            found.append(await _burst(clients, reads, seconds))
-            say(f"burst of {BURST_OPS_PER_S:,} op/s, {found[-1]} reads to writes: answered")
+            found.append(await _burst(clients, ratio, seconds))
+            say(f"burst of {BURST_OPS_PER_S:,} op/s, {found[-1]}: answered")
     return found
 
 
-async def _burst(clients: Sequence[Client], reads: int, seconds: float) -> Burst:
-    answers: list[tuple[float, float]] = []
+async def _burst(clients: Sequence[Client], ratio: int | None, seconds: float) -> Burst:
+    reads: list[Answer] = []
+    writes: list[Answer] = []
+    writers, readers = clients[:WRITERS], clients[WRITERS:]
     began = time.monotonic()
 
     async def ask(number: int, due_s: float) -> None:
-        client = clients[number % len(clients)]
-        if number % (reads + 1):
-            await client.get("/burst")
+        if ratio is None or number % (ratio + 1):
+            await readers[number % len(readers)].get("/burst")
+            answers = reads
         else:
-            await client.set("/burst", bytes(SIZE_BYTES))
+            await writers[len(writes) % len(writers)].set("/burst", bytes(SIZE_BYTES))
+            answers = writes
         answers.append((due_s, (time.monotonic() - began - due_s) * 1000))
 
     async with asyncio.TaskGroup() as group:
@@ -153,7 +174,7 @@ async def _burst(clients: Sequence[Client], reads: int, seconds: float) -> Burst
             due_s = number / BURST_OPS_PER_S
             await asyncio.sleep(max(0.0, began + due_s - time.monotonic()))
             group.create_task(ask(number, due_s))
-    return Burst(reads, answers, time.monotonic() - began)
+    return Burst(ratio, reads, writes, time.monotonic() - began)
 
 
 @asynccontextmanager
