@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import signal
+import sys
 import threading
 import time
 
@@ -10,7 +11,7 @@ import pytest
 from tests.client.real_port import real_port
 from tests.client.scripted_server import LOSE_REPLY, SWALLOW
 
-from zabd.client import Client, SyncClient, connect, recipes
+from zabd.client import Client, SyncClient, connect, recipes, sync
 from zabd.client.recipes import (
     Dedup,
     Lock,
@@ -34,6 +35,22 @@ from zabd.client.recipes.sync.election import SyncTerm
 from zabd.model.errors import ConnectionLossError, LocalProtocolError, NoNodeError
 from zabd.model.ops import GetData, SetData
 from zabd.model.watch_events import WatchEvent
+
+
+@pytest.fixture(autouse=True, params=["uvloop", "asyncio"])
+def loop_of_the_facade(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The facade is the same on either loop, so every claim here is made for both."""
+    if request.param == "asyncio":
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    else:
+        pytest.importorskip("uvloop", reason="uvloop is not installed: asyncio's own loop only")
+
+
+def test_the_loop_is_the_quickest_that_is_installed(request: pytest.FixtureRequest) -> None:
+    """Without uvloop nothing is missing."""
+    loop = sync.new_loop()
+    loop.close()
+    assert type(loop).__module__.split(".")[0] == request.node.callspec.params["loop_of_the_facade"]
 
 
 def test_the_operations_have_the_same_names_and_answers() -> None:
@@ -421,9 +438,8 @@ def test_an_interrupted_operation_is_taken_back() -> None:
         assert zk.exists("/") is not None
 
 
-def test_the_asyncio_client_runs_on_uvloop() -> None:
-    """Its transports are not asyncio's by inheritance."""
-    uvloop = pytest.importorskip("uvloop")
+def test_the_asyncio_client_runs_on_either_loop() -> None:
+    """Transports of uvloop are not asyncio's by inheritance."""
 
     async def main(hosts: str) -> bytes | None:
         async with connect(hosts) as zk:
@@ -431,6 +447,6 @@ def test_the_asyncio_client_runs_on_uvloop() -> None:
             return (await zk.get("/a")).data
 
     with real_port() as port:
-        loop = uvloop.new_event_loop()
+        loop = sync.new_loop()
         assert loop.run_until_complete(main(port.hosts)) == b"1"
         loop.close()

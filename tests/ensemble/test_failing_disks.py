@@ -18,6 +18,7 @@ from tests.ensemble.test_joining import agree
 from zabd.cli.members import CommandLauncher, Ensemble, Member, daemon_command
 
 STRACE = shutil.which("strace")
+CALLS = "pwritev2,fdatasync"  # the first is a synced write where the system has it
 SYNC = 60  # the first ones belong to the start and to the founding
 
 pytestmark = [
@@ -30,8 +31,8 @@ pytestmark = [
 @contextlib.contextmanager
 def leader_with(folder: Path, injection: str) -> Iterator[tuple[Ensemble, Member]]:
     """Three members that serve; the one that leads has this done to each of its later syncs."""
-    strace = [STRACE or "", "-f", "--seccomp-bpf", "-o", os.devnull, "-e", "trace=fdatasync"]
-    command = [*strace, "-e", f"inject=fdatasync:{injection}:when={SYNC}+", *daemon_command()]
+    strace = [STRACE or "", "-f", "--seccomp-bpf", "-o", os.devnull, "-e", f"trace={CALLS}"]
+    command = [*strace, "-e", f"inject={CALLS}:{injection}:when={SYNC}+", *daemon_command()]
     with lay_out(folder) as ensemble, contextlib.closing(CommandLauncher(command)) as launcher:
         victim = ensemble.members[-1]  # of three that know nothing the last one is elected
         usual, victim._launcher = victim._launcher, launcher

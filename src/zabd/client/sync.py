@@ -45,12 +45,22 @@ E = TypeVar("E")
 _WAKES_MAX = 4096
 
 
+def new_loop() -> asyncio.AbstractEventLoop:
+    """One of uvloop's where that is installed: a request then takes a third less CPU."""
+    try:
+        import uvloop  # noqa: PLC0415 - asyncio's own clients do without it
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
 class LoopThread:
     """An asyncio loop on a thread, for one client, and another thread for callbacks."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._asked: deque[Call[Any]] = deque()
         # asyncio's own way to wake a loop reads twice, and makes a handle, for every request.
         self._bell, self._ear = socket.socketpair()
