@@ -1,5 +1,6 @@
 """A ballot by itself: who may found, and after whom nobody may."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -55,3 +56,25 @@ def test_nobody_founds_anew_beside_a_leader_of_another_round() -> None:
     )
 
     assert not ballot.founding()
+
+
+def test_who_follows_the_lost_leader_has_not_been_heard() -> None:
+    """It has not noticed yet, and may have the best vote of all; other leaders are an answer."""
+    member = SimpleNamespace(me=1, config=SimpleNamespace(voters=(1, 2, 3)), round=ROUND)
+    ballot = Ballot(cast("Member", member))
+    follower = Notification(
+        2,
+        b"c" * 16,
+        ROUND - 1,
+        3,
+        Zxid.of(5, 9),
+        5,
+        PeerState.FOLLOWING,
+        Standing.VOTER,
+        history_empty=False,
+    )
+    ballot.settled[2] = follower
+
+    assert not ballot.is_unanimous(lost=3)
+    ballot.settled[2] = replace(follower, leader=2)
+    assert ballot.is_unanimous(lost=3)

@@ -73,6 +73,49 @@ def test_a_leader_that_proposes_an_old_epoch_is_left() -> None:
     assert peer.state is PeerState.LOOKING
 
 
+def looking(sender: int, leader: int | None, round_: int) -> ev.Notified:
+    """A member that still looks, and votes for this one."""
+    vote = (leader, Zxid.of(4, 2), 4)
+    return ev.Notified(
+        msg.Notification(
+            sender, CLUSTER, round_, *vote, PeerState.LOOKING, msg.Standing.VOTER, False
+        )
+    )
+
+
+@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize(
+    ("sender", "leader", "later", "left"),
+    [
+        (3, 3, 0, False),  # it has not heard of all votes yet
+        (3, 2, 0, True),  # it heard of a better one
+        (3, None, 0, True),
+        (3, 3, 1, True),  # it will not come back to the round of these votes
+        (3, 2, -1, False),  # this is older than its vote for itself
+        (2, 2, 1, False),  # another member, which is told whom we follow
+    ],
+)
+def test_a_leader_that_looks_for_another_one_is_not_waited_for(
+    sender: int, leader: int | None, later: int, *, left: bool, connected: bool
+) -> None:
+    """It would keep our link open; and the others may need us for the one that it looks for."""
+    peer = dialling()
+    if connected:
+        peer.step(ev.Dialled(LEADER_LINK, 3), 0)
+
+    effects = peer.step(looking(sender, leader, 1 + later), 1)
+
+    assert peer.state is (PeerState.LOOKING if left else PeerState.FOLLOWING)
+    assert (fx.Hangup(LEADER_LINK) in effects) == (left and connected)
+
+
+def test_a_leader_that_has_begun_is_not_left_for_an_old_word() -> None:
+    """Its word that it looks was late: from the promise on the link itself tells how it is."""
+    peer = promised()
+    peer.step(looking(3, 2, 9), 1)
+    assert peer.state is PeerState.FOLLOWING
+
+
 def test_a_silent_leader_is_left_after_the_sync_limit() -> None:
     """And a leader that makes no progress with us after the init limit."""
     peer = following()

@@ -55,7 +55,8 @@ def run(seconds: float, out: Path | None, *, as_json: bool) -> None:
         "shares": shares,
         "timeline": over_time.slices,
         "marks": over_time.marks,
-        "bursts": {str(burst): {"reads": burst.reads, "writes": burst.writes} for burst in found},
+        "bursts": [dict(zip(BURSTS, burst.cells(), strict=True)) for burst in found],
+        "slowest_reads": {str(burst): burst.slowest_reads() for burst in found},
     }
     tables = (
         (HEADER, [_cells(row) for row in shares]),

@@ -226,11 +226,14 @@ class Ballot:
         ]
         return self._m.quorum.contains([*backers, self._m.me])
 
-    def is_unanimous(self, without: MemberId | None) -> bool:
-        """Whether all voters but one agree with us, or have a leader already."""
+    def is_unanimous(self, lost: MemberId | None) -> bool:
+        """Whether all voters but the lost leader agree with us, or have another leader already.
+
+        Who still follows the lost one has not noticed yet, and may have the better vote.
+        """
         return all(
-            voter in self.settled
-            or voter in (self._m.me, without)
+            (voter in self.settled and self.settled[voter].leader != lost)
+            or voter in (self._m.me, lost)
             or (voter in self.votes and vote_of(self.votes[voter]) == self.vote)
             for voter in self._m.config.voters
         )

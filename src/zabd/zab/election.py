@@ -310,7 +310,7 @@ class Looking:
     def _is_final(self) -> bool:
         """Whether all who can be expected to have voted have, or time is up."""
         m = self._m
-        if self._ballot.is_unanimous(without=self._lost):
+        if self._ballot.is_unanimous(self._lost):
             return True
         if self._finalize_ms is None:
             # Who gives a whole cluster up takes the time to hear whether somebody is left of it.

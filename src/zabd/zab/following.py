@@ -26,7 +26,7 @@ from zabd.zab.events import (
     Truncated,
 )
 from zabd.zab.member import Follow, Member
-from zabd.zab.messages import Carried, FollowerInfo, Message, PeerState
+from zabd.zab.messages import Carried, FollowerInfo, Message, Notification, PeerState
 from zabd.zab.synchronisation import LearnerSynchronisation
 
 DIAL_ATTEMPTS_MAX: Final = 5
@@ -112,7 +112,7 @@ class Following:
             case Elapsed():
                 self._elapsed()
             case Notified(notification):
-                self._m.answer(notification, self.leader, self._state)
+                self._notified(notification)
             case EpochsPersisted():
                 self._epochs_persisted()
             case Truncated(_, done):
@@ -132,6 +132,29 @@ class Following:
                 self._m.look(reason)
             case _:
                 pass  # questions to a leader, or answers to one that we are no more
+
+    def _notified(self, notification: Notification) -> None:
+        m = self._m
+        if self._is_refused_by(notification):
+            m.look(f"leader {self.leader} looks for another one itself")
+        else:
+            m.answer(notification, self.leader, self._state)
+
+    def _is_refused_by(self, notification: Notification) -> bool:
+        """Whether the leader says that it will not lead by the votes that made us choose it.
+
+        It has heard of a better vote, or went to a later round, before it heard of them. A leader
+        that is still looking keeps our link open; without this we would wait for all of the init
+        limit, and the others perhaps for us.
+        """
+        if not (self._phase is None or isinstance(self._phase, LearnerDiscovery)):
+            return False
+        if notification.sender != self.leader or notification.state is not PeerState.LOOKING:
+            return False
+        round_ = self._m.round
+        return notification.round > round_ or (
+            notification.round == round_ and notification.leader != self.leader
+        )
 
     def _received(self, link: LinkId, message: Message) -> None:
         if link != self.link:
