@@ -421,7 +421,7 @@ ELECTIONS: Final = (
         found_by=frozenset({"Z3"}),
         patches=_half_is_enough,
         shape=_HALVES,
-        without=_DECISIONS | {"A5", "Z5", "Z6", "Z7", "Z8"},
+        without=_DECISIONS | {"A5", "D2", "Z5", "Z6", "Z7", "Z8"},
     ),
     Mutant(
         name="half-is-enough-gap",
@@ -433,7 +433,7 @@ ELECTIONS: Final = (
         found_by=frozenset({"Z5"}),
         patches=_half_is_enough,
         shape=_HALVES,
-        without=_DECISIONS | {"A5", "Z2", "Z3", "Z4", "Z6", "Z7", "Z8"},
+        without=_DECISIONS | {"A5", "D2", "Z2", "Z3", "Z4", "Z6", "Z7", "Z8"},
     ),
     Mutant(
         name="counter-overflows",

@@ -552,6 +552,7 @@ SESSIONS: Final = (
         found_by=frozenset({"C7"}),
         patches=_forwarded_again,
         shape=_LEADERS_CHANGE,
+        without=frozenset({"C2"}),  # the second time may come behind what was asked later
     ),
     Mutant(
         name="serves-on",
