@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
 from typing import Any, Final
 
@@ -181,4 +182,4 @@ def _pictures(
 
 
 def _title(picture: str) -> str:
-    return picture.partition("<title>")[2].partition("</title>")[0]
+    return unescape(picture.partition("<title>")[2].partition("</title>")[0])
