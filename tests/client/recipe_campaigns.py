@@ -4,7 +4,7 @@
 
 The record has one line for each seed that was run: recipe, seed, CPU seconds, what it found, and a
 digest of the code. Seeds of other code are not counted. Whoever has several machines, or cores,
-gives each its recipes and a record of its own.
+gives each its recipes or its seeds (`--first`), and a record of its own.
 """
 
 import argparse
@@ -123,13 +123,15 @@ def table(runs: Sequence[Run]) -> str:
 def main() -> int:
     """Run, tell, and say with the exit code whether anything was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="of each recipe, from 0")
+    parser.add_argument("--seeds", type=int, default=100, help="of each recipe")
+    parser.add_argument("--first", type=int, default=0, help="the first of these seeds")
     parser.add_argument("--recipe", action="append", choices=sorted(campaigns()), default=[])
     parser.add_argument("--cpu-minutes", type=float, default=float("inf"))
     parser.add_argument("--record", type=Path, default=RECORD)
     given = parser.parse_args()
     chosen = {n: c for n, c in campaigns().items() if not given.recipe or n in given.recipe}
-    runs = run_all(chosen, range(given.seeds), given.record, cpu_s_max=60 * given.cpu_minutes)
+    seeds = range(given.first, given.first + given.seeds)
+    runs = run_all(chosen, seeds, given.record, cpu_s_max=60 * given.cpu_minutes)
     click.echo(table(runs))
     if len(runs) < given.seeds * len(chosen):
         click.echo("stopped by --cpu-minutes; the same command goes on from here")

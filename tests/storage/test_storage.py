@@ -92,10 +92,13 @@ def test_what_a_turn_appends_is_one_write_at_its_end() -> None:
     member.disk.log.clear()
     member.storage.write_in_turns()
 
-    member.append(*(history.next() for _ in range(3)))
+    batches = [history.next() for _ in range(3)]
+    member.append(*batches)
     assert member.disk.log == []
+    assert member.storage.unwritten_bytes == sum(len(batch.record) for batch in batches)
     member.storage.flush()
     member.run()
+    assert member.storage.unwritten_bytes == 0
 
     [write] = [op for op in member.disk.log if isinstance(op, WriteAt)]
     assert len(write.data) == 4  # a mark and three records

@@ -54,11 +54,10 @@ class Vigil:
         settled = len(history.tail) - len(history.tail.after(history.delivered))
         if settled > self._level.shape.tail_batches:
             self._level.checker.fail("L7", f"{seen} keeps {settled} batches that are settled")
-        waiting, allowed = len(history.appends), OUTSTANDING_BATCHES_MAX + LATE_BATCHES_MAX
-        if not peer.serving:
-            # A DIFF comes at once, and is that long at most.
-            allowed += self._level.shape.tail_batches
-        if waiting > allowed:
+        # What a learner has missed comes as fast as it takes it, up to the whole log: how much of
+        # that waits for its disk is its host's to bound (`server.backlog`).
+        waiting = len(history.appends)
+        if peer.serving and waiting > OUTSTANDING_BATCHES_MAX + LATE_BATCHES_MAX:
             self._level.checker.fail("L7", f"{seen} waits for the disk with {waiting} batches")
 
     def _require_heard(self, process: "CoreProcess", seen: "Incarnation") -> None:

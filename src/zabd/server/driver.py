@@ -27,6 +27,7 @@ from zabd.model.zxid import Zxid
 from zabd.replica import Replica
 from zabd.replica import effects as replica_effects
 from zabd.replica import events as replica_events
+from zabd.server.backlog import Backlog
 from zabd.server.client_link import ClientChannel
 from zabd.server.config import ServerConfig
 from zabd.server.election_link import ElectionChannel
@@ -124,6 +125,7 @@ class Driver:
         self._streams: dict[LinkId, Stream] = {}
         self._installations: dict[LinkId, Installation] = {}
         self._space_low = False
+        self._backlog = Backlog(storage)
         self._pace = Pace(loop, self._heard, lambda: self.replica.snapshot_is_late)
         self._replica: Replica | None = None
         self._performers = self._table()
@@ -391,8 +393,11 @@ class Driver:
         self._storage.append(
             effect.record, effect.committed, partial(self._persisted, effect.append_id)
         )
+        if self._backlog.is_full() and (leader := self.replica.peer.leader_link) is not None:
+            self._backlog.hold(self.quorum.link(leader))
 
     def _persisted(self, append_id: int) -> None:
+        self._backlog.written()
         # Cumulative: of several that one write made durable, the last says it all.
         if self._events and type(self._events[-1]) is events.Persisted:
             self._events[-1] = events.Persisted(append_id)

@@ -86,6 +86,11 @@ class Storage:
         return self._log.space_low
 
     @property
+    def unwritten_bytes(self) -> int:
+        """Of records that were appended and are not durable yet."""
+        return self._log.unwritten_bytes
+
+    @property
     def write_began_ms(self) -> int | None:
         """When the log's write in flight began, by the storage's clock; None if none is (S12)."""
         return self._log.write_began_ms

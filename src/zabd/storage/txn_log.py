@@ -95,7 +95,9 @@ class TxnLog:
         self._stopped = False
         self._paused = False
         self._deferred = False
-        self._records: deque[bytes] = deque()  # gathered; bounded by what zab has outstanding
+        self.unwritten_bytes = 0
+        """Of records that are gathered or being written; the host sees to it that they are few."""
+        self._records: deque[bytes] = deque()  # gathered
         self._waiting: deque[tuple[LogPosition, Done]] = deque()  # of what is in flight, then these
         self._in_flight: list[tuple[LogPosition, Done]] = []
         self._in_flight_bytes = 0
@@ -119,6 +121,7 @@ class TxnLog:
         if committed > self.committed:
             self.committed = Zxid(committed)
         self._records.append(record)
+        self.unwritten_bytes += len(record)
         self._waiting.append((self.end, done))
         if not self._deferred:
             self.flush()
@@ -227,6 +230,7 @@ class TxnLog:
             return
         self._note_space(outcome)
         group, self._in_flight = self._in_flight, []
+        self.unwritten_bytes -= self._in_flight_bytes
         self._advance(group)
         if not self._deferred:
             self.flush()  # before the callbacks: the disk need not wait for them
