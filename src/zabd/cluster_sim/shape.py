@@ -62,6 +62,9 @@ def draw_shape(stream: Callable[[str], Random]) -> Shape:
         return stream(f"shape {name}").choice(choices)
 
     tick_ms = draw("tick", (50, 100, 200, 500))
+    submits_per_tick = draw("submit every", (1, 4, 16))
+    # An epoch of a dozen ticks: a learner that takes longer to come in step would never do so.
+    handover = draw("handover", (None, None, None, None, 30 * submits_per_tick))
     return Shape(
         voters=draw("voters", (1, 2, 3, 3, 3, 3, 3, 4, 5, 5)),
         observers=draw("observers", (0, 0, 0, 1)),
@@ -71,7 +74,7 @@ def draw_shape(stream: Callable[[str], Random]) -> Shape:
         faults_ms=tick_ms * draw("length", (20, 50, 100)),
         fault_every_ms=tick_ms * draw("fault every", (1, 2, 5)),
         kinds=_draw_kinds(stream),
-        submit_every_ms=tick_ms / draw("submit every", (1, 4, 16)),
+        submit_every_ms=tick_ms / submits_per_tick,
         payload_bytes_max=draw("payload", (40, 600, 3_000)),
         snapshot_every=draw("snapshot every", (5, 20, 1_000)),
         segment_bytes=draw("segment", (8 << 10, 64 << 10)),
@@ -87,7 +90,7 @@ def draw_shape(stream: Callable[[str], Random]) -> Shape:
         ),
         drift_ppm_max=draw("drift", (0, 100, 50_000)),
         log_disk=draw("log disk", (False, False, True)),
-        counter_handover=draw("handover", (None, None, None, None, 30)),
+        counter_handover=handover,
         tail_batches=draw("tail", (4_096, 8)),
     )
 
