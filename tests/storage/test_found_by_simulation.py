@@ -1,11 +1,13 @@
 """What the simulator found in this room, each as a small case that shows it."""
 
+import re
 from random import Random
 
+import pytest
 from tests.storage.crash_disk import CrashDisk
-from tests.storage.members import History, Member
+from tests.storage.members import History, Member, zxids
 
-from zabd.model import Zxid
+from zabd.model import DamagedError, Zxid
 from zabd.storage.disk import WriteAt
 from zabd.storage.retention import doomed_segments
 from zabd.zab.log import GENESIS
@@ -117,3 +119,48 @@ def test_a_record_behind_a_mark_that_has_rotted_is_read_as_recovery_has_read_it(
     assert [batch.last for batch in again.read_all(GENESIS)] == [b.last for b in history.batches]
     assert again.find(history.batches[2].last) == history.batches[2].position
     assert not again.failures
+
+
+@pytest.mark.parametrize("more", [1, 12])
+def test_what_follows_a_mark_that_stood_alone_and_has_rotted_is_kept(more: int) -> None:
+    """Seeds 70000331 and 70000374 of level core: acknowledged records were dropped without a word.
+
+    A restart ends the log with a mark. When that had rotted, and the next group's mark followed in
+    place of a record, recovery took both for a torn group. With a dozen groups more the mark is in
+    a segment that is not the last, and what follows is read past it.
+    """
+    history, member = History(), Member().founded()
+    member.append(history.next(size_bytes=60), history.next(size_bytes=60))
+    again = Member(member.disk.crash(Random(1)))
+    again.recover()
+    file = again.disk.files[max(name for name in again.disk.files if name.startswith("log."))]
+    alone = bytes(file.data).rindex(b"ZMK1")
+    for _ in range(more):
+        again.append(history.next(size_bytes=60))
+    assert again.acked[-1] == history.batches[-1].last
+    file.data[alone + 20] ^= 1
+
+    last = Member(again.disk)
+    recovered = last.recover()
+
+    assert zxids(recovered, last.tree) == [batch.last for batch in history.batches]
+    assert last.read_all(GENESIS)[-1].last == history.batches[-1].last
+    assert not last.failures
+
+
+def test_a_mark_behind_bytes_that_are_nothing_proves_that_they_were_durable() -> None:
+    """It is written when all before it is on the disk: such bytes are damaged, not torn."""
+    history, member = History(), Member().founded()
+    member.append(history.next(size_bytes=60))
+    for _ in range(2):  # each stop in order leaves a mark behind the one before
+        member.close()
+        member = Member(member.disk.copy())
+        member.recover()
+    member.append(history.next(size_bytes=60))
+    [file] = [member.disk.files[name] for name in member.disk.files if name.startswith("log.")]
+    marks = [found.start() for found in re.finditer(b"ZMK1", bytes(file.data))]
+    for mark in marks[-3:-1]:
+        file.data[mark + 20] ^= 1
+
+    with pytest.raises(DamagedError, match="was durable"):
+        Member(member.disk).recover()

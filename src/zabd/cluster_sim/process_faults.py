@@ -45,10 +45,11 @@ class ProcessFaults(FaultGroup):
         """Nobody is about to crash, stopped, slow, or in a time of its own."""
         for member in self.level.members.values():
             member.set_rate(member.own_rate)
-            if member.process is not None:
-                member.process.fuse = None
-                member.process.slow_down(0)
-                member.process.resume()
+            process = member.process
+            if process is not None:
+                process.fuse = None
+                process.slow_down(0)  # what it takes now may be its end
+                process.resume()
 
     def _crash(self, *, power: bool) -> bool:
         victim = self.victim()

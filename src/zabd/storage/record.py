@@ -13,8 +13,8 @@ Invariants
         Zeros are never a valid header, record or mark.
     R2  Records chain: each names the one before, across segments, and zxids follow (S5).
     R3  A mark names its segment and its own offset, so a misplaced block does not look like one.
-    R4  A group is written only after the one before it is durable: a valid mark that names a later
-        durable zxid than the records before it reach proves that records are missing.
+    R4  A group is written only after the one before it is durable: a valid mark behind bytes that
+        are no item proves that they are damaged, not torn.
     R5  *Torn* is what a crash can leave: bad bytes in the last segment, no mark anywhere that
         proves more, no record after the torn group. Everything else is *corrupt* (S6, S7).
 
@@ -198,7 +198,12 @@ class SegmentScan:
 
     def __iter__(self) -> Iterator[Mark | Batch]:
         while True:
-            item = self._mark() or self._record() or self._record_after_a_lost_mark()
+            item = (
+                self._mark()
+                or self._record()
+                or self._record_after_a_lost_mark()
+                or self._mark_after_a_lost_mark()
+            )
             if item is None:
                 return
             yield item
@@ -269,11 +274,23 @@ class SegmentScan:
             self._group_end = max(self._group_end, self.end_offset)
         return batch
 
+    def _mark_after_a_lost_mark(self) -> Mark | None:
+        """One that stood alone is lost; the next one knows all that it knew, and maybe more."""
+        after = self.end_offset + MARK_BYTES
+        if self.end_offset < self._group_end or not decode_mark(self._data, after, self.number):
+            return None
+        self.end_offset = after
+        return self._mark()
+
     def _check_no_mark_proves_more(self) -> None:
         for offset in _hits(self._data, _MARK_MAGIC, self.end_offset):
             mark = decode_mark(self._data, offset, self.number)
-            if mark is not None and mark.durable > self.end.zxid:
+            if mark is None:
+                continue
+            if mark.durable > self.end.zxid:
                 raise self._damaged(f"records up to {mark.durable!r} were durable, but not found")
+            # It was written when all before it was durable (R4).
+            raise self._damaged(f"what stood before the mark at {offset} was durable")
 
     def _check_no_record_follows_the_torn_group(self) -> None:
         if self.end_offset >= self._group_end:

@@ -79,15 +79,21 @@ class Window:
     def next_record(self) -> Procedure[bytes | None]:
         """The next record, None at the end; DamagedError if anything else is there."""
         while self.offset < self._end:
-            yield from self._need(HEADER_SIZE + MARK_BYTES)
+            yield from self._need(MARK_BYTES + max(HEADER_SIZE, MARK_BYTES))
             at = self.offset - self._origin
-            mark = decode_mark(self._data, at, self._number, self._origin)
-            if mark is None and (self._begins(at) or not self._begins(at + MARK_BYTES)):
+            if not self._is_mark(at) and (self._begins(at) or not self._goes_on(at + MARK_BYTES)):
                 return (yield from self._record())
             # Also a mark that has rotted is passed over, as recovery has done: what it vouched for
             # is here, and a later mark says so.
             self.offset += MARK_BYTES
         return None
+
+    def _is_mark(self, at: int) -> bool:
+        return decode_mark(self._data, at, self._number, self._origin) is not None
+
+    def _goes_on(self, at: int) -> bool:
+        """Whether a record or a mark begins there."""
+        return self._begins(at) or self._is_mark(at)
 
     def _begins(self, at: int) -> bool:
         """Whether a record begins at that place of what is in memory."""
