@@ -26,6 +26,14 @@ def from_one_copy() -> Ballot:
     return Ballot(cast("Member", member))
 
 
+def settled(sender: int, round_: int, state: PeerState) -> Notification:
+    """From a member that has 3 for its leader, or is it."""
+    last = Zxid.of(5, 9)
+    return Notification(
+        sender, b"c" * 16, round_, 3, last, 5, state, Standing.VOTER, history_empty=False
+    )
+
+
 BLANK = Notification(
     2, None, ROUND, None, ZXID_ZERO, 0, PeerState.LOOKING, Standing.BLANK, history_empty=True
 )
@@ -43,17 +51,7 @@ def test_nobody_founds_anew_beside_a_leader_of_another_round() -> None:
     """It may have lost its quorum and not have noticed; what it knows is more than the copy."""
     ballot = from_one_copy()
     ballot.votes[2] = BLANK
-    ballot.settled[3] = Notification(
-        3,
-        b"c" * 16,
-        ROUND - 4,
-        3,
-        Zxid.of(5, 9),
-        5,
-        PeerState.LEADING,
-        Standing.VOTER,
-        history_empty=False,
-    )
+    ballot.settled[3] = settled(3, ROUND - 4, PeerState.LEADING)
 
     assert not ballot.founding()
 
@@ -62,17 +60,7 @@ def test_who_follows_the_lost_leader_has_not_been_heard() -> None:
     """It has not noticed yet, and may have the best vote of all; other leaders are an answer."""
     member = SimpleNamespace(me=1, config=SimpleNamespace(voters=(1, 2, 3)), round=ROUND)
     ballot = Ballot(cast("Member", member))
-    follower = Notification(
-        2,
-        b"c" * 16,
-        ROUND - 1,
-        3,
-        Zxid.of(5, 9),
-        5,
-        PeerState.FOLLOWING,
-        Standing.VOTER,
-        history_empty=False,
-    )
+    follower = settled(2, ROUND - 1, PeerState.FOLLOWING)
     ballot.settled[2] = follower
 
     assert not ballot.is_unanimous(lost=3)

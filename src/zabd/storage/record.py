@@ -15,8 +15,8 @@ Invariants
     R3  A mark names its segment and its own offset, so a misplaced block does not look like one.
     R4  A group is written only after the one before it is durable: a valid mark behind bytes that
         are no item proves that they are damaged, not torn.
-    R5  *Torn* is what a crash can leave: bad bytes in the last segment, no mark anywhere that
-        proves more, no record after the torn group. Everything else is *corrupt* (S6, S7).
+    R5  *Torn* is what a crash can leave: bad bytes in the last segment, no mark anywhere behind
+        them, no record after the torn group. Everything else is *corrupt* (S6, S7).
 
 Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018).
 """
