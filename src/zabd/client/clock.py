@@ -6,9 +6,7 @@ hour has lost its session, whatever ``CLOCK_MONOTONIC`` says. The wall clock dec
 
 import time
 from asyncio import AbstractEventLoop
-from typing import Final, Protocol, runtime_checkable
-
-_BOOT_TIME: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+from typing import Protocol, runtime_checkable
 
 
 class Clock(Protocol):
@@ -37,7 +35,7 @@ class BootClock:
 
     def now_ms(self) -> int:
         """Return ``CLOCK_BOOTTIME`` in milliseconds, the monotonic clock where it is absent."""
-        return time.clock_gettime_ns(_BOOT_TIME) // 1_000_000
+        return _boot_time_ns() // 1_000_000
 
     def wall_ms(self) -> int:
         """Return the machine's wall clock."""
@@ -64,3 +62,9 @@ def clock_of(loop: AbstractEventLoop) -> Clock:
     if isinstance(loop, HasBootTime):
         return LoopClock(loop)
     return BootClock()
+
+
+def _boot_time_ns() -> int:
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return time.monotonic_ns()
