@@ -26,7 +26,8 @@ from kit import START_TIMEOUT_S, Figure, hosts, members, options, run_steps
 from znodes import deep, fill, require
 
 from zabd.cli.load import Connection, LoadError
-from zabd.cli.members import LOOPBACK, Ensemble, Member
+from zabd.cli.members import Ensemble, Member
+from zabd.cli.ports import LOOPBACK
 
 KILLS: Final = 5
 STARTS: Final = 5

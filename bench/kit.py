@@ -23,8 +23,9 @@ from typing import Any, Final, Self
 
 import zabd
 from zabd.cli.figures import machine, machine_line, markdown_table, write_json, write_section
-from zabd.cli.members import LOOPBACK, Ensemble
+from zabd.cli.members import Ensemble
 from zabd.cli.output import print_table
+from zabd.cli.ports import LOOPBACK
 
 BENCHMARKS: Final = Path(__file__).parent.parent / "docs" / "benchmarks"
 FIGURE_HEADER: Final = ("WHAT", "FIGURE", "UNIT", "DETAIL")

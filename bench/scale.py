@@ -20,7 +20,8 @@ from znodes import DEEP, FLAT, Paths, deep, fill, flat, require
 
 from zabd.cli.daemon import GC_THRESHOLDS
 from zabd.cli.load import Connection, Load, LoadError, resident_mib
-from zabd.cli.members import LOOPBACK, Ensemble, Member
+from zabd.cli.members import Ensemble, Member
+from zabd.cli.ports import LOOPBACK
 from zabd.model.ops import GetChildren
 from zabd.model.results import ChildrenResult
 from zabd.storage.record import segment_file

@@ -18,7 +18,8 @@ from kit import START_TIMEOUT_S, say
 from tests.compat import java_zookeeper
 
 from zabd.cli.load import Load
-from zabd.cli.members import LOOPBACK, Ensemble, MemberError, daemon_command
+from zabd.cli.members import Ensemble, MemberError, daemon_command
+from zabd.cli.ports import LOOPBACK
 
 ZOOKEEPER: Final = "ZooKeeper"
 ETCD: Final = "etcd"

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zabd.cli.members import (
-    PORT_MAX,
-    PORT_MIN,
-    Ensemble,
-    MemberError,
-    clean_environment,
-    free_ports,
-)
+from zabd.cli.members import Ensemble, MemberError, clean_environment
 
 # Takes the place of the daemon: says what it was started with, then waits to be ended.
 STAND_IN = [
@@ -39,14 +32,6 @@ def wait_gone(pid: int) -> bool:
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not alive(pid)
-
-
-def test_free_ports_are_different_and_out_of_the_way() -> None:
-    """None of the range that outgoing connections are given, so a dead member's stays free."""
-    ports = free_ports(9)
-
-    assert len(set(ports)) == 9
-    assert all(PORT_MIN <= port < PORT_MAX for port in ports)
 
 
 def test_a_member_is_started_with_its_configuration(tmp_path: Path) -> None:

@@ -14,14 +14,8 @@ import pytest
 from kazoo.exceptions import QuotaExceededError
 from tests.ensemble.harness import OTHER_DAEMON, kazoo, lay_out, serving, wait_until
 
-from zabd.cli.members import (
-    LOOPBACK,
-    Ensemble,
-    Member,
-    clean_environment,
-    daemon_command,
-    free_ports,
-)
+from zabd.cli.members import Ensemble, Member, clean_environment, daemon_command
+from zabd.cli.ports import LOOPBACK, free_ports
 from zabd.cli.words import Reachability
 
 pytestmark = pytest.mark.ensemble

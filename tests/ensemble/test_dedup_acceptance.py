@@ -22,7 +22,8 @@ from tests.compat.tools import debian, needed
 from tests.ensemble import dedup_worker
 from tests.ensemble.harness import PATIENCE_S, wait_until
 
-from zabd.cli.members import LOOPBACK, Ensemble
+from zabd.cli.members import Ensemble
+from zabd.cli.ports import LOOPBACK
 from zabd.cli.words import ask
 from zabd.client import Client, EventStream, SyncClient, connect
 from zabd.client.metrics import CLIENT_METRICS, WATCH_NOTIFICATIONS, MemoryMetrics

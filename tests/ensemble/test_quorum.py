@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tests.ensemble.harness import BackgroundWriter, kazoo, lay_out, serving, wait_until
 
-from zabd.cli.members import LOOPBACK, Ensemble, Member
+from zabd.cli.members import Ensemble, Member
+from zabd.cli.ports import LOOPBACK
 from zabd.cli.words import NOT_SERVING, Reachability, ask
 
 pytestmark = pytest.mark.ensemble

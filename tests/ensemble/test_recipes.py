@@ -17,7 +17,8 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 from tests.ensemble.harness import kazoo, wait_until
 
-from zabd.cli.members import LOOPBACK, Ensemble, Member
+from zabd.cli.members import Ensemble, Member
+from zabd.cli.ports import LOOPBACK
 from zabd.cli.words import ask
 from zabd.client import Client, EventStream, SessionState, StateChange, connect
 from zabd.client.metrics import WATCH_NOTIFICATIONS, MemoryMetrics

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from tests.ensemble.harness import kazoo, serving, wait_until
 
-from zabd.cli.members import LOOPBACK, Ensemble
+from zabd.cli.members import Ensemble
+from zabd.cli.ports import LOOPBACK
 from zabd.client import SessionState, connect
 
 pytestmark = pytest.mark.ensemble

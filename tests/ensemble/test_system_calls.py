@@ -20,7 +20,8 @@ import pytest
 from tests.ensemble.harness import lay_out
 
 from zabd.cli.load import Connection, Load
-from zabd.cli.members import LOOPBACK, Ensemble, Member
+from zabd.cli.members import Ensemble, Member
+from zabd.cli.ports import LOOPBACK
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.ops import Create, SetData
 from zabd.model.results import StatResult

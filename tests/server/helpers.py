@@ -3,11 +3,11 @@
 import asyncio
 import importlib
 import importlib.util
-import socket
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
+from zabd.cli.ports import free_ports
 from zabd.server.config import ServerConfig
 from zabd.server.zoo_cfg import Member
 
@@ -39,15 +39,6 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110  (what is awaited is outside of any loop)
             await asyncio.sleep(0.001)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in sockets]
-    for listener in sockets:
-        listener.close()
-    return ports
 
 
 def members(count: int, observers: int = 0) -> tuple[Member, ...]:

@@ -9,12 +9,9 @@ its own, through the installed command, with a directory and a log file of its o
         system takes the ports of outgoing connections, so that nobody takes them while it is down.
 """
 
-import contextlib
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,13 +19,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
+from zabd.cli.ports import LOOPBACK, PortLeases
 from zabd.cli.reaper import Reaper
 from zabd.cli.words import MemberStatus, mode_of, status_of
 from zabd.model.errors import ZabdError
 
-LOOPBACK = "127.0.0.1"
-PORT_MIN = 20_000
-PORT_MAX = 32_000  # Linux hands out 32768 and up to outgoing connections, others 49152 and up
 PORTS_PER_MEMBER = 3
 POLL_INTERVAL_S = 0.01
 LOG_TAIL_BYTES = 4_000
@@ -227,7 +222,8 @@ class Ensemble:
         self._started = started
         self._closed = False
         count = voters + observers
-        ports = ports or free_ports(count * PORTS_PER_MEMBER)
+        self._leases = PortLeases()
+        ports = ports or self._leases.take(count * PORTS_PER_MEMBER)
         self._triples = [tuple(ports[at : at + 3]) for at in range(0, len(ports), 3)]
         self._voters = voters
         self.members = [
@@ -306,6 +302,7 @@ class Ensemble:
         for member in self.running():
             member.kill()
         self._launcher.close()
+        self._leases.close()
 
     def __enter__(self) -> Self:
         return self
@@ -346,29 +343,6 @@ def daemon_command() -> list[str]:
 def clean_environment() -> dict[str, str]:
     """This environment without ``ZABD_*``: what the user set is not meant for these members."""
     return {key: value for key, value in os.environ.items() if not key.startswith("ZABD_")}
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody uses now."""
-    candidates = random.SystemRandom().sample(range(PORT_MIN, PORT_MAX), count * 20)
-    with contextlib.ExitStack() as held:
-        found = list(_bindable(candidates, held, count))
-    if len(found) < count:
-        raise MemberError(f"there are no {count} free ports from {PORT_MIN} to {PORT_MAX}")
-    return found
-
-
-def _bindable(candidates: Sequence[int], held: contextlib.ExitStack, count: int) -> Iterator[int]:
-    # Each one is held until all are found, so that none is found twice.
-    found = 0
-    for port in candidates:
-        if found == count:
-            return
-        probe = held.enter_context(socket.socket())
-        with contextlib.suppress(OSError):
-            probe.bind((LOOPBACK, port))
-            found += 1
-            yield port
 
 
 def _serves(member: Member) -> bool:

@@ -23,10 +23,11 @@ from typing import Any, Final
 
 from zabd.cli.figures import machine, machine_line, markdown_table, write_json, write_section
 from zabd.cli.load import Load, cpu_seconds
-from zabd.cli.members import LOOPBACK, Ensemble
+from zabd.cli.members import Ensemble
 from zabd.cli.output import print_table, say
 from zabd.cli.paper_time import BURST_OPS_PER_S, BURSTS, PHASES, Burst, Timeline, bursts, timeline
 from zabd.cli.plot import lines
+from zabd.cli.ports import LOOPBACK
 
 SHARES: Final = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 ENSEMBLES: Final = ((3, 0), (5, 0), (7, 0), (9, 0), (13, 0), (3, 4))

@@ -12,17 +12,9 @@ from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from zabd.cli.members import (
-    LOOPBACK,
-    PORTS_PER_MEMBER,
-    Ensemble,
-    Launcher,
-    Member,
-    MemberError,
-    Process,
-)
+from zabd.cli.members import PORTS_PER_MEMBER, Ensemble, Launcher, Member, MemberError, Process
+from zabd.cli.ports import LOOPBACK, PortLeases
 from zabd.testing.errands import credentials_of, end_session, make_root
-from zabd.testing.ports import PortLeases
 
 if TYPE_CHECKING:
     from zabd.client import Client

@@ -6,7 +6,8 @@ No session stays open for them, so that a test that counts what a member receive
 import socket
 from typing import Any, Final
 
-from zabd.cli.members import LOOPBACK, MemberError
+from zabd.cli.members import MemberError
+from zabd.cli.ports import LOOPBACK
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import SessionMovedError, error_for
 from zabd.model.ops import CloseSession, Create, Op

@@ -20,7 +20,8 @@ from zabd.cli.demo.crew import Worker
 from zabd.cli.demo.deliveries import Deliveries, Outcome
 from zabd.cli.demo.display import Display
 from zabd.cli.demo.resource import Ledger, serve_ledger
-from zabd.cli.members import LOOPBACK, Ensemble, Member
+from zabd.cli.members import Ensemble, Member
+from zabd.cli.ports import LOOPBACK
 from zabd.cli.reaper import Reaper
 from zabd.model.errors import NoNodeError, ZabdError
 

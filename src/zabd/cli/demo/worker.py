@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 
-from zabd.cli.members import LOOPBACK
+from zabd.cli.ports import LOOPBACK
 from zabd.client import Client, connect
 from zabd.client.recipes.dedup import Attempt, Completed, Dedup, NotExecuted, Previous
 from zabd.model.errors import ZabdError
