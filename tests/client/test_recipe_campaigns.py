@@ -1,8 +1,12 @@
 """The runner of many seeds: it goes on where it was stopped, and forgets no finding."""
 
+import math
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from tests.client import recipe_campaigns
 from tests.client.recipe_campaigns import campaigns, recorded, run_all, table
 
 from zabd.model.errors import ZabdError
@@ -44,6 +48,23 @@ def test_cpu_time_may_be_limited(tmp_path: Path) -> None:
     """The machine may be wanted for something else."""
     runs = run_all({"a": lambda _: None}, range(3), tmp_path / "record.jsonl", cpu_s_max=0.0)
     assert runs == recorded(tmp_path / "record.jsonl") == []
+
+
+def test_a_long_run_is_divided_among_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other: what the killed processes of a run leave behind goes with them."""
+    pools = Mock(wraps=ProcessPoolExecutor)
+    monkeypatch.setattr(recipe_campaigns, "ProcessPoolExecutor", pools)
+    monkeypatch.setattr(recipe_campaigns, "RUNS_PER_PROCESS", 2)
+    record = tmp_path / "record.jsonl"
+
+    runs = recipe_campaigns.run_in_processes(["barrier"], range(3), record, cpu_s_max=math.inf)
+
+    assert [(run.recipe, run.seed, run.found) for run in runs] == [
+        ("barrier", seed, "") for seed in range(3)
+    ]
+    assert pools.call_count == 2
 
 
 def test_every_recipe_has_a_campaign() -> None:

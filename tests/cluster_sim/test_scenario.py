@@ -1,6 +1,7 @@
 """Users' programs run unchanged in a simulated world, and experiments are a few lines."""
 
 import asyncio
+import gc
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ from zabd.client import SessionState, connect
 from zabd.client.recipes.lock import Lock
 from zabd.cluster_sim import InvariantError, ProcessKilledError, Scenario, simulate
 from zabd.model.errors import ConnectionLossError, KeeperError, NoNodeError
+from zabd.znode_tree.znode import Znode
 
 pytestmark = pytest.mark.sim
 
@@ -319,3 +321,24 @@ def test_an_experiment_stops_between_two_steps_of_the_protocol() -> None:
         return [*seen, first.peer is None]
 
     assert simulate(experiment) == [True] * 3
+
+
+def test_nothing_large_of_a_run_is_left_behind() -> None:
+    """Suspended coroutines of killed processes stay for good; what their servers held does not."""
+
+    async def experiment(scenario: Scenario) -> int:
+        (await scenario.leader()).kill()
+        async with connect(scenario.hosts, timeout=4) as zk:
+            for number in range(100):
+                await zk.create(f"/n{number}")
+        return _znodes()
+
+    gc.collect()
+    before = _znodes()
+    assert simulate(experiment) >= before + 200, "a hundred on each of two members"
+    gc.collect()
+    assert _znodes() <= before
+
+
+def _znodes() -> int:
+    return sum(isinstance(each, Znode) for each in gc.get_objects())

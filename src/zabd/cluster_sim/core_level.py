@@ -86,10 +86,10 @@ class CoreLevel:
     ) -> None:
         """Take `shape`, or draw one from the seed in which what `fixed` names is as it says."""
         self.strategy = strategy
-        self.schedule = make_schedule(strategy, seed)
+        self.schedule = schedule = make_schedule(strategy, seed)
         drawn = apply_strategy(strategy, draw_shape(self.schedule.stream))
         self.shape = shape or replace(drawn, **fixed)
-        self.trace = Trace(lambda: self.schedule.now_us)
+        self.trace = Trace(lambda: schedule.now_us)  # what outlives the run still tells it
         self.network = Network(
             self.schedule, self.trace, latency=self.shape.latency, describe=describe_message
         )

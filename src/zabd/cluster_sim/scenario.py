@@ -397,6 +397,7 @@ def simulate(
         raise
     finally:
         level.end()
+        level.forget()
 
 
 def require_kinds(kinds: Iterable[str]) -> None:

@@ -57,6 +57,7 @@ class WholeLevel(CoreLevel):
         self.resource = Resource()
         self.accounts: dict[str, Resource] = {}
         self.programs = self.make_programs()
+        self.lives: list[WholeProcess] = []
 
     def make_checker(self) -> ReplicaChecker:
         """Who watches this run."""
@@ -166,6 +167,13 @@ class WholeLevel(CoreLevel):
                 member.process.die(power=True)
         for program in self.programs:
             program.kill()
+
+    def forget(self) -> None:
+        """Let go of everything; of each life's server too, which coroutines still hold."""
+        lives = self.lives
+        super().forget()
+        for life in lives:
+            life.forget()
 
     # --- what checks report ----------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ class WholeProcess:
         level: WholeLevel = member.level  # type: ignore[assignment]  # members of this level
         self.member = member
         self.level = level
+        level.lives.append(self)
         self.alive = True
         self.replica: Replica | None = None
         self.seen: Incarnation | None = None
@@ -227,6 +228,12 @@ class WholeProcess:
             self.loop.power_off()
         else:
             self.loop.kill()
+
+    def forget(self) -> None:
+        """Empty what its suspended coroutines hold, once the run is over."""
+        server = self._server
+        for each in (*([server.driver] if self.replica is not None else []), server, self):
+            vars(each).clear()
 
     @property
     def fuse(self) -> tuple[int, bool] | None:
