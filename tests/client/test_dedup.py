@@ -512,6 +512,36 @@ def test_a_cancelled_caller_leaves_the_attempt_in_doubt() -> None:
     run(main)
 
 
+def test_the_grace_to_clean_up_begins_when_a_step_may_be_taken() -> None:
+    """Suspended, it takes none: with the grace over by then it would work on without the lock."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, timeout=12.0) as zk:
+            held: list[list[str]] = []
+
+            async def work(ctx: Attempt) -> None:
+                try:
+                    await asyncio.sleep(9)
+                finally:
+                    await asyncio.sleep(0.5)
+                    held.append(locks(ensemble))
+
+            call = asyncio.ensure_future(Dedup(zk, abort_grace=1.0).run(KEY, work))
+            await asyncio.sleep(1)
+            ensemble.shut(ensemble.servers[0])
+            await asyncio.sleep(0.1)
+            call.cancel()
+            await asyncio.sleep(3)
+            ensemble.open(ensemble.servers[0])
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert held == [["lock-0000000000"]]
+            assert nodes(ensemble) == ["started"]
+
+    run(main)
+
+
 def test_a_checkpoint_is_handed_to_the_next_attempt() -> None:
     """A function of several steps can go on where it was."""
 

@@ -12,6 +12,7 @@ Dedup recipe, section 7.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from types import coroutine
 from typing import Any, TypeVar
 
@@ -61,6 +62,11 @@ class Gate:
             self._waiters.append(waiter)
             await waiter
             self.check()
+
+    async def wait_opened_or_failed(self) -> None:
+        """Wait while the gate is closed, however that ends."""
+        with suppress(DedupError):
+            await self.wait()
 
     def fail(self, failure: DedupError) -> None:
         """End it: every step from here on is a cancellation."""

@@ -1,7 +1,7 @@
 """Running a function under a key: its task, its deadline, and what its end means.
 
 The function runs on a task of its own, behind the gate. When it has to stop it is cancelled and
-given `abort_grace` to clean up; the caller does not wait longer than that.
+given `abort_grace` to clean up, from when the gate lets it; the caller does not wait longer.
 
 Dedup recipe, sections 5.6, 5.7 and 7.
 """
@@ -87,6 +87,7 @@ async def _stop(
 ) -> None:
     """Cancel the function, give it its grace, and give back only the lock, if it is still ours."""
     task.cancel()
+    await attempt.driver_gate.wait_opened_or_failed()  # the lock cannot be given back before either
     await asyncio.wait({task}, timeout=request.options.abort_grace)
     if task.done() and not task.cancelled():
         task.exception()  # the caller hears of the reason for the stop, not of what it led to
