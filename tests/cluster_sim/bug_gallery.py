@@ -47,7 +47,9 @@ Each of these is a mistake that another system has made once, or that every syst
 can make. [The simulator](simulator.md) plants it into the code that is shipped, for one run, and
 has to find it from seed 1 on. `zabctl sim bug NAME` repeats a hunt; `zabctl sim bugs NAME` tells
 of one mistake. The tables say which check fired first, by which seed, and how much processor time
-all seeds up to that one took. The same seed without the mistake passes every check.
+all seeds up to that one took. The same seed without the mistake passes every check. The smallest
+run is what shrinking made of it; `-` is one that was not shrunk (`zabctl sim bug NAME --save FILE`,
+then `zabctl sim shrink FILE`).
 """
 
 Record = dict[str, Any]

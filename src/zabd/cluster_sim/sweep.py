@@ -34,8 +34,8 @@ LEVELS: Final[dict[str, type[CoreLevel]]] = {
 RUN_CPU_S_MAX: Final = 600.0
 """A run takes about a second of CPU; one that takes ten minutes hangs."""
 
-# Killed processes leave their suspended coroutines behind for good (see `virtual_loop`): about a
-# megabyte a run at the whole level. Worker processes are replaced after this many runs each.
+# Killed processes leave their suspended coroutines behind for good (see `virtual_loop`): a third of
+# a megabyte a run at the whole level. Worker processes are replaced after this many runs each.
 _RUNS_PER_WORKER: Final = 50
 
 # Handed out ahead per worker: enough to keep it busy, little enough to stop soon.

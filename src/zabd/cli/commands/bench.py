@@ -94,9 +94,11 @@ def bench(
       1   measured, but there were error replies
       69  a server does not answer, or not as it should
     """  # noqa: D301  (click wants the character itself)
+    from zabd.cli.figures import machine
     from zabd.cli.load import LoadError
 
     rows = []
+    before = machine()
     if quick:
         seconds, warmup, runs = 0.5, 0.1, 1
     if paper:
@@ -115,7 +117,7 @@ def bench(
         say(str(error))
         raise SystemExit(ExitStatus.NO_ENSEMBLE) from None
     if out is not None:
-        _write(Path(out), rows)
+        _write(Path(out), rows, before)
     if as_json:
         click.echo(json.dumps(rows))
     else:
@@ -137,11 +139,10 @@ def _paper(hosts: str | None, seconds: float, out: str | None, *, as_json: bool)
     raise SystemExit(ExitStatus.OK)
 
 
-def _write(folder: Path, rows: Sequence[dict[str, object]]) -> None:
-    from zabd.cli.figures import machine, machine_line, markdown_table, write_json, write_section
+def _write(folder: Path, rows: Sequence[dict[str, object]], known: dict[str, object]) -> None:
+    from zabd.cli.figures import machine_line, markdown_table, write_json, write_section
     from zabd.cli.plot import bars
 
-    known = machine()
     write_json(folder, "bench", {"machine": known, "rows": rows})
     table = markdown_table(HEADER, map(_cells, rows))
     write_section(folder, "bench", f"{table}\n\n{machine_line(known)}")

@@ -544,7 +544,7 @@ SESSIONS: Final = (
     ),
     Mutant(
         name="forwarded-again",
-        bug="M91",
+        bug="M104",
         what="a follower hands on again to a new leader what the one before had not answered",
         history="the old leader had committed it and died before it said so: it happens twice",
         reference="classical",
@@ -556,7 +556,7 @@ SESSIONS: Final = (
     ),
     Mutant(
         name="serves-on",
-        bug="M92",
+        bug="M105",
         what="a leader that hears nothing of the others goes on serving",
         history="a leader is cut off, the others elect and commit; it answers reads for hours",
         reference="classical",
@@ -574,7 +574,7 @@ SESSIONS: Final = (
     ),
     Mutant(
         name="password-ignored",
-        bug="M93",
+        bug="M106",
         what="a session is given to whoever names its id",
         history="an id is guessed, and somebody else's ephemerals are one's own",
         reference="classical",
