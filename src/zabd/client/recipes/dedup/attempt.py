@@ -4,6 +4,8 @@ Invariants
     I1  An attempt ends once: by an outcome, by freeing the key, in doubt, or by losing the key.
     I2  After it is lost nothing is written for it.
     I3  How it ends is settled on the servers even if the caller is cancelled meanwhile.
+    I4  `complete`, `fail` and `release` end it, whatever they raise: with an outcome that cannot be
+        recorded it is in doubt, with a key that is lost it is forsaken. The lock never stays.
 
 Dedup recipe, sections 5.6, 5.7, 7 and 8.
 """
@@ -177,9 +179,11 @@ class Attempt:
 
         Raises:
             ResultTooLargeError: it is recorded that this happened, but not the value.
+            TypeError, ValueError: the same, of a value that is no JSON; or what the codec raised.
             FencedError, SessionLostError: nothing is recorded, somebody else may run it.
+            KeeperError: the ensemble refuses the record; the attempt stays in doubt.
         """
-        self._require_open()
+        self._require_open_to_end()
         kept = outcome.keep(self._request, value)
         started = self._keeper.started
         await self._commit(outcome.completed(self._request, self._place, started, kept, result_ref))
@@ -189,15 +193,16 @@ class Attempt:
     async def fail(self, error: BaseException, *, kind: str | None = None) -> None:
         """Record a failure: later callers get it replayed as `ReplayedFailureError`.
 
-        `kind` is recorded as its type, by default the name of the exception's class.
+        `kind` is recorded as its type, by default the name of the exception's class. Raises as
+        `complete` does; without its data a failure is recorded by its type and text.
         """
-        self._require_open()
-        started = self._keeper.started
-        await self._commit(outcome.failed(self._request, self._place, started, error, kind))
+        unfit = await self.record_failure(error, kind=kind)
+        if unfit is not None:
+            raise unfit
 
     async def release(self) -> None:
         """Free the key: nothing has happened, and the next caller starts afresh."""
-        self._require_open()
+        self._require_open_to_end()
         self._end()
         await self._ending.free()
 
@@ -223,6 +228,15 @@ class Attempt:
             self._aborts.append(on_lost)
         if self._request.options.watch_own:
             self._own_watch = self._place.client.spawn(self._watch_own())
+
+    async def record_failure(
+        self, error: BaseException, *, kind: str | None = None
+    ) -> Exception | None:
+        """As `fail`, but return what was wrong with the failure's data."""
+        self._require_open_to_end()
+        kept = outcome.keep_failure(self._request, error, kind)
+        await self._commit(outcome.failed(self._request, self._place, self._keeper.started, kept))
+        return kept.error
 
     @property
     def driver_gate(self) -> Gate:
@@ -254,6 +268,14 @@ class Attempt:
         if self._ended:
             raise LocalProtocolError("this attempt has ended: it was said how, or the key was lost")
         self._gate.check()
+
+    def _require_open_to_end(self) -> None:
+        """As `_require_open`; a key that is found to be lost has ended the attempt (I4)."""
+        try:
+            self._require_open()
+        except DedupError:
+            self.forsake()
+            raise
 
     async def _as_ours(self, work: Coroutine[object, object, T]) -> T:
         try:

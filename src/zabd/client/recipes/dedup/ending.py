@@ -4,6 +4,8 @@ Invariants
     I1  What was begun here goes to its end even if the caller is cancelled meanwhile, and `on_end`
         is called when the lock is settled: the next local caller goes only then.
     I2  An attempt counts once, by its end.
+    I3  The lock goes, whatever stops the way to the end: an outcome that the ensemble refuses to
+        record leaves the attempt in doubt, never the key locked.
 
 Dedup recipe, section 5.7.
 """
@@ -60,6 +62,7 @@ class Ending:
 
         Raises:
             FencedError, SessionLostError: it is not recorded.
+            KeeperError: the ensemble has refused it, for its size or a quota for example.
         """
         await self._settle(self._commit(result))
 
@@ -69,8 +72,7 @@ class Ending:
 
     async def leave(self, outcome: str) -> None:
         """Give only the lock back: this may have happened."""
-        self._count("in_doubt")
-        self._request.log.record("in_doubt", self._place, attempt=self._number)
+        self._note_doubt()
         await self._settle(self._place.leave(outcome))
 
     def forsake(self) -> None:
@@ -86,7 +88,14 @@ class Ending:
     async def _to_the_end(self, work: Coroutine[object, object, None]) -> None:
         try:
             with self._request.meter.cleaning():
-                await work
+                try:
+                    await work
+                except Exception as error:
+                    if not isinstance(error, DedupError):
+                        error.add_note("No outcome is recorded: the attempt stays in doubt.")
+                        self._note_doubt()
+                    await self._place.leave("error")  # (I3)
+                    raise
                 await retire_overflowed(self._place)
         finally:
             self._on_end(self.result)
@@ -102,7 +111,6 @@ class Ending:
             lost.committed = False if error.known else None
             raise self._failed(lost) from error
         except FencedError as error:
-            await self._place.leave("error")
             fenced = request.error(FencedError, str(error), session_id=self._place.session_id)
             raise self._failed(fenced) from error
         self.result = result
@@ -127,6 +135,10 @@ class Ending:
         self._count("lost")
         self._on_failure(failure)
         return failure
+
+    def _note_doubt(self) -> None:
+        self._count("in_doubt")
+        self._request.log.record("in_doubt", self._place, attempt=self._number)
 
     def _count(self, outcome: str) -> None:
         if self._counts:

@@ -115,7 +115,9 @@ async def end_by(attempt: Attempt, error: BaseException, request: Request) -> No
     if isinstance(error, NotExecuted):
         await attempt.release()
     elif isinstance(error, options.store_exceptions):
-        await attempt.fail(error)
+        unfit = await attempt.record_failure(error)
+        if unfit is not None:
+            error.add_note(str(unfit))  # the caller hears of its own error, and of what is missing
     elif not isinstance(error, Exception):
         await attempt.leave_in_doubt("cancelled")
     elif options.error_frees_the_key:

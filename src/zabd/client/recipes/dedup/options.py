@@ -13,6 +13,9 @@ from zabd.model.stat import Stat
 
 log = logging.getLogger("zabd.dedup")
 
+# A time to live has 40 bits on the servers: 34 years.
+TTL_MS_MAX = (1 << 40) - 1
+
 T = TypeVar("T")
 
 OnConflict: TypeAlias = Literal["wait", "fail"]
@@ -127,8 +130,10 @@ class Options:
         _require(self.on_error in {None, "release", "in_doubt"}, "on_error", self.on_error)
         _require(self.reuse in {"replay", "reject", "rerun_failed"}, "reuse", self.reuse)
         _require(self.log_key in {"clear", "hash"}, "log_key", self.log_key)
-        _require(self.result_ttl > 0, "result_ttl", self.result_ttl)
-        _require(self.started_ttl is None or self.started_ttl > 0, "started_ttl", self.started_ttl)
+        _require(_is_ttl(self.result_ttl), "result_ttl", self.result_ttl)
+        _require(
+            self.started_ttl is None or _is_ttl(self.started_ttl), "started_ttl", self.started_ttl
+        )
         _require(self.max_contenders > 0, "max_contenders", self.max_contenders)
         if not self.journal and self.on_in_doubt != "rerun":
             raise ValueError('journal=False cannot tell what is in doubt: on_in_doubt="rerun" only')
@@ -168,6 +173,10 @@ class Options:
                 self.result_ttl,
                 self.retry_horizon,
             )
+
+
+def _is_ttl(seconds: float) -> bool:
+    return 0 < seconds * 1000 <= TTL_MS_MAX
 
 
 def _require(valid: bool, name: str, value: object) -> None:  # noqa: FBT001 - an assertion's shape

@@ -1,7 +1,8 @@
 """From what a function returned or raised to the record of it (dedup recipe, sections 3.1 and 5.7).
 
 A value that a record cannot hold is left out, never the record: that it happened must not be lost
-because the value is big.
+because the value is big, or is nothing that UTF-8 JSON can say. So nothing here raises: what was
+wrong with a value is told to its caller once the record is kept.
 """
 
 import hashlib
@@ -13,6 +14,9 @@ from zabd.client.recipes.dedup.errors import ResultTooLargeError
 from zabd.client.recipes.dedup.records import COMPLETED, FAILED, Result, Started
 from zabd.client.recipes.dedup.request import Request
 from zabd.client.recipes.place import Place
+
+# The name of an exception's class is some tens of bytes; `kind` may be anything.
+TYPE_BYTES_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +31,85 @@ class Value:
 
 def keep(request: Request, value: Any) -> Value:  # noqa: ANN401 - whatever the function returned
     """The value for the record."""
-    options = request.options
     try:
-        stored = options.codec.encode(value)
-        text = json.dumps(stored, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        return Value(omitted=True, error=error)
-    data = text.encode()
-    if len(data) <= options.max_inline:
-        return Value(stored)
-    too_large = request.error(
-        ResultTooLargeError,
-        f"the value has {len(data)} bytes, max_inline is {options.max_inline}: the outcome is"
-        " recorded without it",
-    )
-    return Value(omitted=True, digest=hashlib.sha256(data).hexdigest(), error=too_large)
+        stored = request.options.codec.encode(value)
+        data = _json(stored)
+    except Exception as error:  # noqa: BLE001 - a codec, and what a value consists of, may raise any
+        return Value(omitted=True, error=_told(error, "value"))
+    return _within_limit(request, "value", stored, data, instead=None)
+
+
+def keep_failure(request: Request, error: BaseException, kind: str | None) -> Value:
+    """The failure for the record; its text and data share the limit of values.
+
+    Text that is no UTF-8 is escaped, and a failure that does not fit is cut to its type and text.
+    """
+    name, message = _plain(str(kind or type(error).__name__)), _plain(_text_of(error))
+    short = {
+        "type": _cut(name, TYPE_BYTES_MAX),
+        "message": _cut(message, request.options.max_inline),
+        "data": None,
+    }
+    try:
+        failure = {**short, "message": message, "data": getattr(error, "data", None)}
+        data = _json(failure)
+    except Exception as unfit:  # noqa: BLE001 - see keep
+        return Value(short, omitted=True, error=_told(unfit, "failure's data"))
+    return _within_limit(request, "failure", failure, data, instead=short)
 
 
 def completed(
     request: Request, place: Place, started: Started, value: Value, result_ref: str | None
 ) -> Result:
     """The record of a value."""
-    return _record(request, place, started, COMPLETED, value, None, result_ref)
+    return _record(request, place, started, COMPLETED, value, result_ref)
 
 
-def failed(
-    request: Request, place: Place, started: Started, error: BaseException, kind: str | None
-) -> Result:
-    """The record of a failure; `kind` stands for its type."""
-    failure = {
-        "type": kind or type(error).__name__,
-        "message": str(error),
-        "data": getattr(error, "data", None),
-    }
-    return _record(request, place, started, FAILED, Value(), failure, None)
+def failed(request: Request, place: Place, started: Started, failure: Value) -> Result:
+    """The record of a failure."""
+    return _record(request, place, started, FAILED, failure, None)
+
+
+def _json(stored: object) -> bytes:
+    """The bytes that it takes in a record; raises for what a record cannot hold."""
+    text = json.dumps(stored, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode()
+
+
+def _within_limit(
+    request: Request, what: str, stored: object, data: bytes, *, instead: object
+) -> Value:
+    limit = request.options.max_inline
+    if len(data) <= limit:
+        return Value(stored)
+    too_large = request.error(
+        ResultTooLargeError,
+        f"the {what} has {len(data)} bytes, max_inline is {limit}: the outcome is recorded"
+        " without it",
+    )
+    digest = hashlib.sha256(data).hexdigest()
+    return Value(instead, omitted=True, digest=digest, error=too_large)
+
+
+def _told(error: Exception, what: str) -> Exception:
+    error.add_note(f"The outcome is recorded without the {what}, which UTF-8 JSON cannot hold.")
+    return error
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as unsaid:  # noqa: BLE001 - a user's class may raise any
+        return f"({type(unsaid).__name__} from its __str__)"
+
+
+def _plain(text: str) -> str:
+    """The text as UTF-8 can hold it: lone surrogates, as from os.fsdecode, are escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _cut(text: str, limit: int) -> str:
+    return text.encode()[:limit].decode(errors="ignore")
 
 
 def _record(
@@ -68,8 +117,7 @@ def _record(
     place: Place,
     started: Started,
     status: str,
-    value: Value,
-    failure: dict[str, object] | None,
+    kept: Value,
     result_ref: str | None,
 ) -> Result:
     return Result(
@@ -83,11 +131,11 @@ def _record(
         token_epoch=request.options.token_epoch,
         seq=place.sequence,
         codec=request.options.codec.name,
-        value=value.stored,
-        result_ref=result_ref,
-        omitted=value.omitted,
-        digest=value.digest,
-        error=failure,
+        value=kept.stored if status == COMPLETED else None,
+        result_ref=None if result_ref is None else _plain(str(result_ref)),
+        omitted=kept.omitted,
+        digest=kept.digest,
+        error=None if status == COMPLETED else kept.stored,
         owner=started.owner,
         started_ms=started.started_ms,
         finished_ms=place.client.wall_ms(),

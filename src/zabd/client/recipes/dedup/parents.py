@@ -1,7 +1,7 @@
 """The znode of a key: a container where the server has them, so that it goes when it is empty."""
 
+import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from zabd.client.recipes.bound import Bound
 from zabd.client.recipes.place import Place
@@ -9,6 +9,7 @@ from zabd.model.acl import Acl
 from zabd.model.errors import (
     ClosingError,
     ConnectionLossError,
+    KeeperError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -16,6 +17,8 @@ from zabd.model.errors import (
 )
 from zabd.model.ops import CreateContainer, CreateMode
 from zabd.model.paths import parent_of
+
+log = logging.getLogger("zabd.dedup")
 
 
 def make_parent(path: str, acl: tuple[Acl, ...]) -> Callable[[Bound], Awaitable[None]]:
@@ -43,5 +46,10 @@ async def retire_overflowed(place: Place) -> None:
     """A parent whose counter has overflowed is made anew: delete it as soon as it is empty."""
     if place.name and place.sequence < 0:
         # Not empty, or the session is over: whoever comes next does it.
-        with suppress(NotEmptyError, SessionExpiredError, ClosingError):
+        try:
             await place.bound.delete(place.parent)
+        except (NotEmptyError, SessionExpiredError, ClosingError):
+            return
+        except KeeperError:
+            # What has ended here has ended well: that must not look like its failure.
+            log.exception("cannot delete %s, whose sequence overflowed", place.parent)

@@ -1,0 +1,219 @@
+"""How calls of the dedup recipe end when something is refused, lost or cancelled: no stuck key."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.client.dedup_world import KEY, PARENT, locks, nodes, returns
+from tests.client.fast_loop import FastLoop, run
+from tests.client.scripted_server import ScriptedEnsemble
+
+from zabd.client import connect
+from zabd.client.recipes.dedup import (
+    Attempt,
+    Dedup,
+    KeyState,
+    PermanentError,
+    ReplayedFailureError,
+    ResultTooLargeError,
+)
+from zabd.client.recipes.dedup.options import TTL_MS_MAX
+from zabd.model.errors import KeeperError, NoAuthError, QuotaExceededError
+from zabd.model.ops import CreateTtl, Op
+from zabd.model.results import MultiPart
+
+UNSAYABLE = b"report-\xff.pdf".decode(errors="surrogateescape")
+
+
+def refuse(
+    ensemble: ScriptedEnsemble, matches: Callable[[Op], bool], kind: type[KeeperError]
+) -> None:
+    """Let the ensemble refuse every write with an op like this."""
+    commit = ensemble.commit
+
+    def refusing(session: int, ops: list[Op]) -> list[MultiPart]:
+        for index, op in enumerate(ops):
+            if matches(op):
+                error = kind()
+                error.op_index = index
+                raise error
+        return commit(session, ops)
+
+    ensemble.commit = refusing  # type: ignore[method-assign]
+
+
+def records(op: Op) -> bool:
+    """Whether an op makes the record of an outcome."""
+    return isinstance(op, CreateTtl) and op.path.endswith("/result")
+
+
+# An outcome that cannot be written.
+
+
+def test_a_value_that_utf8_cannot_hold_is_left_out_but_that_it_happened_is_kept() -> None:
+    """A file's name from os.fsdecode, say: run once, told to the caller, replayed as omitted."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        runs: list[int] = []
+        async with connect(ensemble.hosts) as zk:
+            with pytest.raises(UnicodeEncodeError) as caught:
+                await Dedup(zk).run(KEY, returns(UNSAYABLE, runs=runs))
+            assert "recorded without the value" in caught.value.__notes__[0]
+            assert nodes(ensemble) == ["result"]
+            again = await Dedup(zk).run(KEY, returns(2, runs=runs))
+            assert (again.value, again.replayed, again.record.omitted) == (None, True, True)
+            assert len(runs) == 1
+
+    run(main)
+
+
+def test_a_block_whose_value_cannot_be_kept_does_not_run_again() -> None:
+    """With `hold` the error of `complete` must not look like one of the work, which frees it."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        charged = 0
+        async with connect(ensemble.hosts) as zk:
+            with pytest.raises(UnicodeEncodeError):
+                async with Dedup(zk).hold(KEY) as ctx:
+                    charged += 1
+                    await ctx.complete({"file": UNSAYABLE}, result_ref=UNSAYABLE)
+            async with Dedup(zk).hold(KEY) as ctx:
+                assert ctx.replay is not None
+                assert ctx.replay.record.result_ref == "report-\\udcff.pdf"
+            assert charged == 1
+
+    run(main)
+
+
+def test_a_codec_that_fails_costs_the_value_and_not_the_record() -> None:
+    """Whatever it raises."""
+
+    class Broken:
+        name = "broken"
+
+        def encode(self, value: object) -> object:
+            raise RuntimeError(f"cannot encode {value}")
+
+        def decode(self, stored: object) -> object:
+            return stored
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            with pytest.raises(RuntimeError, match="cannot encode 1"):
+                await Dedup(zk, codec=Broken()).run(KEY, returns(1))
+            assert (await Dedup(zk).run(KEY, returns(2))).replayed
+
+    run(main)
+
+
+def test_a_failures_data_that_is_no_json_is_left_out_of_its_record() -> None:
+    """The failure itself is recorded, and its caller gets it, with a note of what is missing."""
+
+    async def declined(ctx: Attempt) -> None:
+        raise PermanentError(f"declined {UNSAYABLE}", data={"at": object()})
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            with pytest.raises(PermanentError) as caught:
+                await Dedup(zk).run(KEY, declined)
+            assert "not JSON serializable" in caught.value.__notes__[0]
+            assert nodes(ensemble) == ["result"]
+            with pytest.raises(ReplayedFailureError) as replayed:
+                await Dedup(zk).run(KEY, returns(1))
+            assert replayed.value.failure == {
+                "type": "PermanentError",
+                "message": "declined report-\\udcff.pdf",
+                "data": None,
+            }
+
+    run(main)
+
+
+def test_a_failure_is_bounded_as_values_are() -> None:
+    """Type and text are cut to `max_inline`, data above it is left out; who says it hears of it."""
+
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            dedup = Dedup(zk, max_inline=100)
+            with pytest.raises(ResultTooLargeError, match="the failure has"):
+                async with dedup.hold(KEY) as ctx:
+                    await ctx.fail(PermanentError("é" * 99, data="y" * 500), kind="k" * 999)
+            record = (await dedup.status(KEY)).record
+            assert record is not None
+            assert record.omitted
+            assert record.error == {"type": "k" * 255, "message": "é" * 50, "data": None}
+            async with dedup.hold("silent") as ctx:
+                await ctx.fail(SilentError())
+            record = (await dedup.status("silent")).record
+            assert record is not None
+            assert record.error is not None
+            assert record.error["message"] == "(RuntimeError from its __str__)"
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [QuotaExceededError, NoAuthError])
+def test_an_outcome_that_the_ensemble_refuses_leaves_doubt_and_no_lock(
+    kind: type[KeeperError],
+) -> None:
+    """P5: the key waits for nobody, on this client or another; P6: the next one is told."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        refuse(ensemble, records, kind)
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            dedup = Dedup(zk, acquire_timeout=5)
+            with pytest.raises(kind) as caught:
+                await dedup.run(KEY, returns(1))
+            assert "stays in doubt" in caught.value.__notes__[0]
+            assert nodes(ensemble) == ["started"]
+            assert (await dedup.status(KEY)).state is KeyState.IN_DOUBT
+            for each in (zk, other):
+                async with Dedup(each, acquire_timeout=5).hold(KEY) as ctx:
+                    assert ctx.previous is not None
+                    with pytest.raises(kind):
+                        await ctx.complete(1)
+            assert not locks(ensemble)
+
+    run(main)
+
+
+def test_an_overflowed_parent_that_cannot_be_deleted_is_no_failure_of_the_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Housekeeping after a recorded outcome is told to the log alone."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            await zk.ensure_path(PARENT)
+            for server in [ensemble.leader, *(each.tree for each in ensemble.servers)]:
+                server.nodes[PARENT].created = -1_073_741_819
+            refuse(ensemble, lambda op: op.opcode == 2 and op.path == PARENT, NoAuthError)  # type: ignore[union-attr]
+            assert (await Dedup(zk).run(KEY, returns(1))).value == 1
+            assert "whose sequence overflowed" in caplog.text
+
+    run(main)
+
+
+@pytest.mark.parametrize("name", ["result_ttl", "started_ttl"])
+def test_a_time_to_live_that_no_server_takes_is_refused_at_once(name: str) -> None:
+    """40 bits of milliseconds: not after the work is done."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            for seconds in (1.2e9, float("inf"), 0.0):
+                with pytest.raises(ValueError, match=name):
+                    Dedup(zk, **{name: seconds})
+            assert Dedup(zk, result_ttl=1.0e9).options.result_ttl_ms <= TTL_MS_MAX
+
+    run(main)
