@@ -102,6 +102,7 @@ class ScriptedEnsemble:
         self.expired: list[int] = []
         self.unimplemented: set[OpCode] = set()
         self.unreadable: set[str] = set()
+        self.refused: dict[type[Op], ErrorCode] = {}
         self.refuse_auth = False
         self.local_sessions: set[int] = set()
         self.on_fault: Callable[[], None] = lambda: None
@@ -317,6 +318,8 @@ class Connection(asyncio.Protocol):
                 and not isinstance(op, CloseSession)
             ):
                 return reply(xid, self.server.tree.zxid, ErrorCode.NOT_READ_ONLY)
+            if code := self.ensemble.refused.get(type(op)):
+                return reply(xid, self.server.tree.zxid, code)
             if opcode in self.ensemble.unimplemented:
                 return reply(xid, self.server.tree.zxid, ErrorCode.UNIMPLEMENTED)
             result = self.write(op) if opcode in WRITE_OPCODES else self.read(op)

@@ -1,7 +1,9 @@
 """The client bound to one session: what a recipe writes under a lock must not outlive the lock.
 
 Every request fails with `SessionExpiredError` as soon as the client has another session, even if it
-only waited for a connection. `insist` repeats what may safely happen twice until it is answered.
+only waited for a connection. What a server refuses for now, because it has no quorum or too much to
+do, has not happened and is asked for again, as long as the session lives. `insist` repeats what may
+safely happen twice until it is answered.
 """
 
 import asyncio
@@ -9,7 +11,13 @@ from collections.abc import Sequence
 
 from zabd.client.client import Client
 from zabd.client.events import Watcher
-from zabd.model.errors import ConnectionLossError, NoNodeError, UnimplementedError
+from zabd.model.errors import (
+    ConnectionLossError,
+    NoNodeError,
+    NotReadOnlyError,
+    ThrottledOpError,
+    UnimplementedError,
+)
 from zabd.model.ids import SessionId
 from zabd.model.ops import (
     Delete,
@@ -36,6 +44,11 @@ from zabd.model.stat import Stat
 _PAUSE_MAX = 1.0
 _FIRST_PAUSE = 0.05
 
+NOT_NOW = (NotReadOnlyError, ThrottledOpError)
+"""What a server says of a request that it has not executed, and would later."""
+NOT_NOW_PAUSE_S = 0.25
+"""Until it is asked again: an election takes about as long."""
+
 
 class Bound:
     """One session of a client; paths are the user's."""
@@ -52,7 +65,12 @@ class Bound:
 
     async def once(self, op: Op, *, watch: Watcher | None = None) -> Result:
         """Send an op once; `ConnectionLossError` leaves open what happened."""
-        return await self.client.call(op, watch=watch, session_id=self.session_id, timeout=None)
+        client, session_id = self.client, self.session_id
+        while True:
+            try:
+                return await client.call(op, watch=watch, session_id=session_id, timeout=None)
+            except NOT_NOW:
+                await asyncio.sleep(NOT_NOW_PAUSE_S)
 
     async def insist(self, op: Op, *, watch: Watcher | None = None) -> Result:
         """Send an op that may happen twice until the server answers or the session ends."""
@@ -77,6 +95,8 @@ class Bound:
             except ConnectionLossError:
                 known.lost(sent)
                 raise
+            except NOT_NOW:
+                await asyncio.sleep(NOT_NOW_PAUSE_S)
             else:
                 known.proved(sent)
                 return parts
@@ -113,7 +133,7 @@ class Bound:
         except UnimplementedError:
             known.forget(OpCode.GET_EPHEMERALS)
             return None
-        except ConnectionLossError:
+        except (ConnectionLossError, *NOT_NOW):
             return None
         # What starts with the parent's path is not all below it: /dedup/req-4, /dedup/req-42/...
         return sorted(name_of(path) for path in paths if parent_of(path) == parent)
@@ -127,7 +147,7 @@ class Bound:
             return await self.client.multi_read(ops, session_id=self.session_id, timeout=None)
         except UnimplementedError:
             known.forget(OpCode.MULTI_READ)
-        except ConnectionLossError:
+        except (ConnectionLossError, *NOT_NOW):
             pass
         return None
 

@@ -4,10 +4,11 @@ Invariants
     I1  After a lost reply the znode is looked for by its owner behind a `sync`: what is there under
         another session is not ours, and what is ours is not made again.
     I2  `remove` ends with no znode on the servers, or with the session gone; what was being made is
-        waited for.
+        waited for. What a server refuses for good raises, and may be asked for again.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from zabd.client.client import Client
@@ -18,6 +19,7 @@ from zabd.model.acl import Acl
 from zabd.model.errors import (
     ClosingError,
     ConnectionLossError,
+    KeeperError,
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
@@ -26,6 +28,8 @@ from zabd.model.errors import (
 from zabd.model.ids import SessionId
 from zabd.model.ops import Check, Create, CreateMode, MultiOp
 from zabd.model.stat import Stat
+
+log = logging.getLogger("zabd.client.recipes")
 
 
 class ClaimGoneError(ZabdError):
@@ -99,12 +103,20 @@ class Claim:
             raise ClaimGoneError(f"{self.path} is not ours any more: {error}") from error
 
     async def remove(self) -> None:
-        """Delete the znode (I2); a cancelled caller does not stop it."""
+        """Delete the znode (I2); a cancelled caller does not stop it.
+
+        Raises:
+            KeeperError: the server does not let us, by an ACL for example; the znode stays as long
+                as the session, or until another call.
+        """
         await asyncio.shield(self.remove_soon())
 
     def remove_soon(self) -> asyncio.Task[None]:
-        """Begin to delete it in the background; the same task however often it is called."""
-        if self._removing is None:
+        """Begin to delete it in the background; the same task however often it is called.
+
+        Only after a failure it is another one.
+        """
+        if self._removing is None or _failed(self._removing):
             self._removing = self.client.spawn(self._remove())
         return self._removing
 
@@ -157,9 +169,16 @@ class Claim:
                 await self._require().delete_this(self.path, self.stat)
         except (SessionExpiredError, ClosingError):
             self.lost.set()
+        except KeeperError:
+            log.exception("cannot delete %s, which stays until our session ends", self.path)
+            raise
         self.removed()
 
     def _on_transition(self, change: StateChange) -> None:
         ours = self._bound is not None and change.session_id == self._bound.session_id
         if ours and change.state in {SessionState.LOST, SessionState.CLOSED}:
             self.lost.set()
+
+
+def _failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -182,7 +182,12 @@ class Lock:
         return taken
 
     async def release(self) -> None:
-        """Give the lock back; returns once the znode is gone, or the session with it."""
+        """Give the lock back; returns once the znode is gone, or the session with it.
+
+        Raises:
+            KeeperError: the server does not let us delete it, because of its ACL for example; it
+                keeps others out until the session ends.
+        """
         place = self._place
         if place is None:
             raise LocalProtocolError(f"the lock {self.path} is not held")
@@ -196,6 +201,8 @@ class Lock:
             await place.leave("released")
         finally:
             self._local.release()
+        if place.stuck is not None:
+            raise place.stuck
 
     async def __aenter__(self) -> Self:
         await self.acquire()

@@ -1,8 +1,8 @@
 """A place in a queue: an ephemeral sequential znode of this session, taken and left safely.
 
 Invariants
-    I1  Whatever is lost, cancelled or timed out, `leave` ends with no znode of this place on the
-        servers, or with the session gone.
+    I1  Whatever is lost, cancelled, timed out or refused for now, `leave` ends with no znode of
+        this place on the servers, or with the session gone, or says in `stuck` why it could not.
     I2  After a lost create the znode is looked for by its owner behind a `sync`: a server that lags
         would show nothing, and creating again would make a second one. A znode of an earlier
         session is dying and never adopted.
@@ -96,6 +96,7 @@ class Place:
         self.name = ""
         self.sequence = 0
         self.stat: Stat | None = None
+        self.stuck: KeeperError | None = None  # why the znode stays as long as the session
         self._transitions = transitions
         self._make_parent = make_parent or self._make_plain_parent
         self._bound: Bound | None = None
@@ -301,7 +302,10 @@ class Place:
     # Leaving it.
 
     async def leave(self, outcome: str) -> None:
-        """Delete the znode, whatever state it is in (I1); a cancelled caller does not stop it."""
+        """Delete the znode, whatever state it is in (I1); a cancelled caller does not stop it.
+
+        What the server refuses for good, by an ACL for example, is logged and noted in `stuck`.
+        """
         await asyncio.shield(self.leave_soon(outcome))
 
     def leave_soon(self, outcome: str) -> asyncio.Task[None]:
@@ -327,9 +331,11 @@ class Place:
             # A session that is lost has told so, and ended the place, before its requests fail: so
             # this one is being closed by its client, and its znodes go with it.
             pass
-        except KeeperError:
+        except KeeperError as error:
             # Not ours to delete any more (an ACL was changed): it ends with the session.
-            log.exception("cannot delete %s", self.path)
+            log.exception("cannot delete %s, which stays until our session ends", self.path)
+            self.stuck = error
+            return
         self.left(outcome)
 
     def _on_transition(self, change: StateChange) -> None:

@@ -75,7 +75,12 @@ class Lease:
         await self._claim.lost.wait()
 
     async def release(self) -> None:
-        """Give it back; returns once the znode is gone, or the session with it."""
+        """Give it back; returns once the znode is gone, or the session with it.
+
+        Raises:
+            KeeperError: the server does not let us delete it, because of its ACL for example; it
+                counts until the session ends, or until another call.
+        """
         await self._claim.remove()
 
 
@@ -239,5 +244,7 @@ class Semaphore:
 
 
 async def _undo(place: Place, claim: Claim) -> None:
-    await claim.remove()
-    await place.leave("cancelled")
+    try:
+        await claim.remove()
+    finally:
+        await place.leave("cancelled")
