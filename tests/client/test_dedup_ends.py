@@ -1,24 +1,29 @@
 """How calls of the dedup recipe end when something is refused, lost or cancelled: no stuck key."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
-from tests.client.dedup_world import KEY, PARENT, locks, nodes, returns
-from tests.client.fast_loop import FastLoop, run
+from tests.client.dedup_world import KEY, PARENT, die_in_the_middle, locks, nodes, returns
+from tests.client.fast_loop import LATENCY, FastLoop, run
 from tests.client.scripted_server import ScriptedEnsemble
 
 from zabd.client import connect
 from zabd.client.recipes.dedup import (
     Attempt,
+    Completed,
     Dedup,
     KeyState,
     PermanentError,
+    Previous,
     ReplayedFailureError,
     ResultTooLargeError,
+    SessionLostError,
 )
 from zabd.client.recipes.dedup.options import TTL_MS_MAX
 from zabd.model.errors import KeeperError, NoAuthError, QuotaExceededError
-from zabd.model.ops import CreateTtl, Op
+from zabd.model.ops import CreateTtl, Delete, Op, OpCode
 from zabd.model.results import MultiPart
 
 UNSAYABLE = b"report-\xff.pdf".decode(errors="surrogateescape")
@@ -215,5 +220,103 @@ def test_a_time_to_live_that_no_server_takes_is_refused_at_once(name: str) -> No
                 with pytest.raises(ValueError, match=name):
                     Dedup(zk, **{name: seconds})
             assert Dedup(zk, result_ttl=1.0e9).options.result_ttl_ms <= TTL_MS_MAX
+
+    run(main)
+
+
+# The local queue of a key.
+
+
+def test_a_session_lost_while_recover_asks_does_not_keep_the_key_busy_here() -> None:
+    """The next caller of this client goes on, with the new session, and asks again."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        await die_in_the_middle(ensemble)
+        asked = 0
+
+        async def recover(ctx: Attempt, previous: Previous) -> Completed[str]:
+            nonlocal asked
+            asked += 1
+            if asked == 1:
+                ensemble.expire(zk.session_id)
+                await asyncio.sleep(3)
+            return Completed("paid")
+
+        async with connect(ensemble.hosts) as zk:
+            dedup = Dedup(zk, on_in_doubt="recover", recover=recover, acquire_timeout=20)
+            with pytest.raises(SessionLostError):
+                await dedup.run(KEY, returns(0))
+            assert (await dedup.run(KEY, returns(0))).value == "paid"
+            assert asked == 2
+            assert nodes(ensemble) == ["result"]
+
+    run(main)
+
+
+def test_a_lease_that_is_found_over_at_the_end_does_not_keep_the_key_busy_here() -> None:
+    """The function returned after a stall: `complete` is the first to compare the lease."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+
+        async def stalls(ctx: Attempt) -> None:
+            loop.sleep_machine(60)
+
+        async with connect(ensemble.hosts) as zk:
+            dedup = Dedup(zk, acquire_timeout=30)
+            with pytest.raises(SessionLostError):
+                await dedup.run(KEY, stalls)
+            assert (await dedup.run(KEY, returns(1))).value == 1
+            with pytest.raises(SessionLostError):
+                async with dedup.hold("b") as ctx:
+                    loop.sleep_machine(60)
+                    await ctx.release()
+            assert (await dedup.run("b", returns(2))).value == 2
+
+    run(main)
+
+
+@pytest.mark.parametrize("way", ["forget", "sweep"])
+def test_an_operator_that_is_cancelled_at_any_moment_leaves_the_key_to_the_next(way: str) -> None:
+    """Also while it gives the lock back."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        ensemble.unimplemented |= {OpCode.CREATE_TTL}
+        async with connect(ensemble.hosts) as zk:
+            dedup = Dedup(zk, result_ttl=1.0, acquire_timeout=5)
+            for step in range(1, 40):
+                await dedup.run(KEY, returns(1))
+                await asyncio.sleep(2)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(step * LATENCY / 2):
+                        await (dedup.forget(KEY) if way == "forget" else dedup.sweep())
+                assert (await dedup.run(KEY, returns(2))).value == 2
+                assert not locks(ensemble)
+
+    run(main)
+
+
+def test_a_journal_that_cannot_be_undone_does_not_keep_the_lock() -> None:
+    """A caller that gives up after it began: the lock goes, and the journal is doubt."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        refuse(ensemble, lambda op: isinstance(op, Delete) and "started" in op.path, NoAuthError)
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            dedup = Dedup(zk, acquire_timeout=5)
+            cancelled = 0
+            for step in range(1, 40):
+                key = f"{KEY}-{step}"
+                call = asyncio.ensure_future(dedup.run(key, returns(1, after=9)))
+                await asyncio.sleep(step * LATENCY / 2)
+                call.cancel()
+                with suppress(asyncio.CancelledError):
+                    await call
+                cancelled += bool(ensemble.leader.nodes.get(f"/dedup/{key}/started"))
+                async with Dedup(other, acquire_timeout=1).hold(key) as ctx:
+                    await ctx.leave_in_doubt()
+            assert cancelled
 
     run(main)

@@ -4,11 +4,14 @@ Invariants
     I1  Whatever ends the way, no lock znode of ours stays behind while the session lives, and the
         next local caller goes only when that is settled.
     I2  One absolute deadline holds for the whole way, in every state of the connection.
+    I3  The front of the local queue is left once, by a task of the client's that nobody cancels:
+        the way's own clean-up or, once there is one, the end of the attempt.
 
 Dedup recipe, sections 5.0 to 5.4; what the owner does then is `ownership`.
 """
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -42,6 +45,8 @@ from zabd.model.paths import join
 from zabd.model.results import ChildrenResult, ErrorResult, GetDataResult
 from zabd.model.stat import Stat
 
+log = logging.getLogger("zabd.dedup")
+
 E = TypeVar("E", bound=DedupError)
 
 
@@ -73,7 +78,7 @@ class Contention:
             make_parent=make_parent(request.parent, request.acl),
         )
         self._ledger = Ledger(self._place, request.acl, request.meter)
-        self._owner = Ownership(request, self._ledger, time, flight.end)
+        self._owner = Ownership(request, self._ledger, time, self._leave_front)
         self._in_front = False
         self._seen: Result | None = None
 
@@ -129,10 +134,19 @@ class Contention:
         record = self._seen if outcome == "replay" else None
         try:
             with self._request.meter.cleaning():
-                await self._undo_journal(outcome)
+                try:
+                    await self._undo_journal(outcome)
+                except Exception:
+                    # Nobody waits for this; what is left is taken for an attempt in doubt.
+                    log.exception("cannot undo the journal in %s", self._place.parent)
                 await self._place.leave(outcome)
                 await retire_overflowed(self._place)
         finally:
+            self._leave_front(record)
+
+    def _leave_front(self, record: Result | None) -> None:
+        if self._in_front:
+            self._in_front = False
             self._flight.end(record)
 
     async def _undo_journal(self, outcome: str) -> None:

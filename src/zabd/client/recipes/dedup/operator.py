@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 from zabd.client.client import Client
 from zabd.client.recipes.contenders import contenders_among
-from zabd.client.recipes.dedup.flights import flights_of
+from zabd.client.recipes.dedup.flights import Flight, flights_of
 from zabd.client.recipes.dedup.ledger import RESULT, STARTED, Ledger
 from zabd.client.recipes.dedup.naming import named
 from zabd.client.recipes.dedup.ownership import LOCK_PREFIX
@@ -99,13 +99,16 @@ async def owning(request: Request) -> AsyncIterator[Ledger]:
         raise called from error
     finally:
         if in_front:
-            await _leave(request, place)
-            flight.end(None)
+            await asyncio.shield(request.client.spawn(_leave(request, place, flight)))
 
 
-async def _leave(request: Request, place: Place) -> None:
-    with request.meter.cleaning():
-        await place.leave("completed")
+async def _leave(request: Request, place: Place, flight: Flight) -> None:
+    """Leave both queues; the local one whatever becomes of the caller, and of the other."""
+    try:
+        with request.meter.cleaning():
+            await place.leave("completed")
+    finally:
+        flight.end(None)
 
 
 async def _get(client: Client, path: str) -> GetDataResult | None:
