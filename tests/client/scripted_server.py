@@ -143,6 +143,17 @@ class ScriptedEnsemble:
 
         self.faults.append(fault)
 
+    def stall_after(self, kind: type, path: str, seconds: float) -> None:
+        """Stop the machine once, when a request of this kind for this path has been answered."""
+
+        def fault(_: "Connection", op: Op) -> str:
+            if isinstance(op, kind) and getattr(op, "path", None) == path:
+                self.faults.remove(fault)
+                self.loop.call_soon(self.loop.sleep_machine, seconds)  # its answer is under way
+            return PASS
+
+        self.faults.append(fault)
+
     def seen(self, *kinds: type) -> list[Op | ConnectRequest]:
         """The requests of these kinds that arrived, in order."""
         return [op for _, _, op in self.requests if isinstance(op, kinds)]

@@ -7,7 +7,17 @@ from tests.client.fast_loop import FastLoop, run, wait_until
 from tests.client.scripted_server import ScriptedEnsemble
 
 from zabd.client import connect
-from zabd.client.recipes import Election, LeaderLatch, LeadershipLostError, LockTimeoutError, Term
+from zabd.client.recipes import (
+    Election,
+    LeaderLatch,
+    LeadershipLostError,
+    LockLostError,
+    LockTimeoutError,
+    Term,
+    election,
+)
+from zabd.model.errors import ErrorCode, NoAuthError
+from zabd.model.ops import Delete, GetChildren
 
 PATH = "/leader"
 
@@ -191,5 +201,85 @@ def test_a_leader_that_is_cancelled_twice_ends_its_work_before_it_stands_down() 
             assert running.cancelled()
             await wait_until(lambda: not nodes(ensemble))
             assert seen == [1]
+
+    run(main)
+
+
+def test_a_session_that_ends_with_the_last_reply_makes_no_leader() -> None:
+    """Latch and selector stand again, as they do when the session ends later."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        terms: list[int] = []
+
+        async def lead(term: Term) -> None:
+            terms.append(term.fencing_token)
+            await asyncio.sleep(1)
+
+        async with connect(ensemble.hosts, timeout=12.0) as zk:
+            ensemble.stall_after(GetChildren, PATH, 20)
+            async with LeaderLatch(zk, PATH) as latch:
+                await latch.wait_leading(timeout=30)
+            ensemble.stall_after(GetChildren, PATH, 20)
+            serving = asyncio.ensure_future(Election(zk, PATH).serve(lead))
+            await wait_until(lambda: len(terms) == 2)
+            serving.cancel()
+            await asyncio.wait([serving])
+            assert not nodes(ensemble)
+            assert len(ensemble.expired) == 2
+
+    run(main)
+
+
+def test_a_term_that_ends_as_it_begins_is_stood_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its candidate has no term to end, and would keep everybody out."""
+
+    def lost(_: object) -> Term:
+        raise LockLostError("the lease ran out")
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            standing = Election(zk, PATH)
+            with monkeypatch.context() as patched:
+                patched.setattr(election, "Term", lost)
+                with pytest.raises(LeadershipLostError):
+                    await standing.stand()
+            assert not nodes(ensemble)
+            await standing.stand(timeout=1)
+            await standing.stand_down()
+
+    run(main)
+
+
+def test_a_function_that_raises_when_it_is_called_ends_its_term() -> None:
+    """It need not be a coroutine function."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+
+            def fail(_: Term) -> asyncio.Future[None]:
+                raise OSError("no disk")
+
+            with pytest.raises(OSError, match="no disk"):
+                await Election(zk, PATH).run(fail)
+            assert not nodes(ensemble)
+
+    run(main)
+
+
+def test_a_latch_that_cannot_stand_down_says_so() -> None:
+    """Others wait for its znode."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            latch = LeaderLatch(zk, PATH)
+            await latch.start()
+            await latch.wait_leading(timeout=1)
+            ensemble.refused[Delete] = ErrorCode.NO_AUTH
+            with pytest.raises(NoAuthError):
+                await latch.close()
 
     run(main)

@@ -519,3 +519,23 @@ def test_the_five_transitions_are_logged_in_order(caplog: pytest.LogCaptureFixtu
         1: ["created", "watch_fired", "acquired", "session_expired"],
     }
     assert all(getattr(r, "session_id", "").startswith("0x") for r in caplog.records)
+
+
+def test_a_session_that_ends_with_the_last_reply_gives_no_lock() -> None:
+    """LOST is told once: who began to listen behind it would hold a lost lock for ever."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, timeout=12.0) as zk:
+            hooks = len(zk._hooks)
+            ensemble.stall_after(GetChildren, PATH, 20)
+            lock = Lock(zk, PATH)
+            with pytest.raises(SessionExpiredError):
+                await lock.acquire()
+            assert not lock.held
+            assert len(zk._hooks) == hooks
+            assert await lock.acquire(timeout=1)  # with the next session
+            assert lock.held
+            await lock.release()
+
+    run(main)

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 from tests.client.fast_loop import FastLoop, run, wait_until
-from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
+from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, PASS, ScriptedEnsemble
 
 from zabd.client import connect
 from zabd.client.recipes import LockLostError, LockTimeoutError, Semaphore
 from zabd.model.errors import SessionExpiredError
-from zabd.model.ops import Multi
+from zabd.model.ops import Exists, Multi, Op
 
 PATH = "/pool"
 
@@ -122,5 +122,32 @@ def test_all_have_to_agree_on_the_number() -> None:
                 pass
             with pytest.raises(ValueError, match="says 3 leases"):
                 await Semaphore(zk, PATH, max_leases=2).acquire()
+
+    run(main)
+
+
+def test_a_session_that_ends_with_the_last_reply_gives_no_lease() -> None:
+    """And what was taken is told of as ended, not as taken."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, timeout=12.0) as zk:
+            semaphore = Semaphore(zk, PATH)
+            hooks = len(zk._hooks)
+            stalled = False
+
+            def stall(_: object, op: Op) -> str:
+                nonlocal stalled
+                if isinstance(op, Exists) and op.path.startswith(f"{PATH}/") and not stalled:
+                    stalled = True
+                    loop.call_soon(loop.sleep_machine, 20)
+                return PASS
+
+            ensemble.faults.append(stall)
+            with pytest.raises(SessionExpiredError):
+                await semaphore.acquire()
+            assert stalled
+            await wait_until(lambda: len(zk._hooks) == hooks)
+            assert await semaphore.acquire(timeout=1) is not None
 
     run(main)

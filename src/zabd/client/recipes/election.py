@@ -25,12 +25,7 @@ from zabd.client.events import EventStream
 from zabd.client.recipes.lock import Lock, LockLostError
 from zabd.client.recipes.place import PlaceGoneError
 from zabd.model.acl import Acl
-from zabd.model.errors import (
-    ClosingError,
-    KeeperError,
-    LocalProtocolError,
-    SessionExpiredError,
-)
+from zabd.model.errors import LocalProtocolError, SessionExpiredError, ZabdError
 
 T = TypeVar("T")
 
@@ -96,7 +91,7 @@ class Election:
             SessionExpiredError: the session ended while waiting.
         """
         await self.stand(timeout=timeout)
-        term = asyncio.ensure_future(_awaited(lead(self.term)))
+        term = asyncio.ensure_future(_led(lead, self.term))
         # Whatever takes us out of here, somebody has looked at how it ended.
         term.add_done_callback(_note)
         try:
@@ -110,10 +105,16 @@ class Election:
 
         Raises:
             LockTimeoutError: we were not elected within `timeout` seconds.
+            LeadershipLostError: the term ended as it began.
             SessionExpiredError: the session ended while waiting.
         """
         await self._lock.acquire(timeout=timeout)
-        self._term = Term(self._lock)
+        try:
+            self._term = Term(self._lock)
+        except LockLostError as error:
+            # Time has passed since it was ours: nobody but us would stand down.
+            await self._lock.release()
+            raise LeadershipLostError(f"the leadership of {self.path} is lost") from error
         return self._term
 
     async def stand_down(self) -> None:
@@ -223,13 +224,19 @@ class LeaderLatch:
             self._task = self._client.spawn(self._stand())
 
     async def close(self) -> None:
-        """Stand down; returns once the znode is gone, or the session with it."""
+        """Stand down; returns once the znode is gone, or the session with it.
+
+        Raises:
+            KeeperError: the server does not let us delete the znode, as of `Lock.release`.
+        """
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
             await self._lock.settled()
         self.changes.close()
+        if task is not None and not task.cancelled():
+            task.result()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -247,9 +254,9 @@ class LeaderLatch:
         while True:
             try:
                 await self._lock.acquire()
-            except ClosingError:
-                return
-            except (KeeperError, PlaceGoneError) as error:
+            except ZabdError as error:
+                if self._client.closed:
+                    return
                 log.info("standing again at %s: %s", self.path, error)
                 await asyncio.sleep(STAND_AGAIN_S)
                 continue
@@ -262,8 +269,9 @@ class LeaderLatch:
                 await self._lock.release()
 
 
-async def _awaited(work: Awaitable[T]) -> T:
-    return await work
+async def _led(lead: Callable[[Term], Awaitable[T]], term: Term) -> T:
+    """Call it on the task: what it raises before its first step ends the term, too."""
+    return await lead(term)
 
 
 def _note(term: "asyncio.Future[T]") -> None:

@@ -161,7 +161,7 @@ class Lock:
 
         Raises:
             LockTimeoutError: it was not free within `timeout` seconds, connected or not.
-            SessionExpiredError: the session ended while waiting.
+            SessionExpiredError: the session ended before the lock was ours.
             LockLostError: the re-entrant lock is ours, and lost.
         """
         owner = asyncio.current_task() if owner is None else owner
@@ -227,6 +227,7 @@ class Lock:
                 raise _BusyError
             if self._on_revoke is not None:
                 self._revocation = await Revocation.watch(place, self._on_revoke)
+            place.acquired()
         except _BusyError:
             await asyncio.shield(self._give_up(place, "conflict"))
             return False
@@ -234,7 +235,8 @@ class Lock:
             # The znode must go, whatever took us out of the queue; whoever asks next waits for it.
             self._give_up(place, _outcome_of(error))
             raise
-        self._become_holder(place)
+        # No turn of the loop between the comparison and this: a loss from now on is noticed.
+        self._hold(place)
         return True
 
     def _new_place(self) -> Place:
@@ -254,8 +256,8 @@ class Lock:
             return f"{id}{self.suffix}"
         return f"_c_{id[:8]}-{id[8:12]}-{id[12:16]}-{id[16:20]}-{id[20:]}-lock-"
 
-    def _become_holder(self, place: Place) -> None:
-        place.acquired()
+    def _hold(self, place: Place) -> None:
+        """Be the holder of a place that was just compared with the lease (its `acquired`)."""
         self._place = place
         lost = self._lost
 

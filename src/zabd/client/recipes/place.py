@@ -9,6 +9,7 @@ Invariants
     I3  One place watches one other znode at most, the next lower one that blocks it.
     I4  A place tells its log: created, watch_fired*, acquired?, then exactly one of released and
         session_expired.
+    I5  Nobody becomes the holder of a place whose session is over: `acquired` compares.
 
 The dedup recipe, sections 5 and 6; its lock and the plain `Lock` share this.
 """
@@ -281,7 +282,16 @@ class Place:
         self.stat = stat
 
     def acquired(self) -> None:
-        """Note that nobody is ahead; once is enough."""
+        """Note that nobody is ahead; once is enough.
+
+        Raises:
+            SessionExpiredError: the session ended since that was seen. It is told once, and whoever
+                listens from now on would not hear of it (I5).
+        """
+        if not self.alive:
+            raise SessionExpiredError(
+                f"{self.path}: the session ended before it was ours", session_id=self.session_id
+            )
         if not self._told_acquired:
             self._told_acquired = True
             self._transitions.acquired(self)

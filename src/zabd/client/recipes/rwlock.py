@@ -49,7 +49,7 @@ class ReadLock(Lock):
         await self._local.acquire()
         self._lost = asyncio.Event()
         self._owner, self._depth = owner, 1
-        self._become_holder(place)
+        self._hold(place)
 
 
 class WriteLock(Lock):
