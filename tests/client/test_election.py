@@ -283,3 +283,46 @@ def test_a_latch_that_cannot_stand_down_says_so() -> None:
                 await latch.close()
 
     run(main)
+
+
+def test_a_leader_that_verifies_loses_its_term_with_the_session_and_not_the_service() -> None:
+    """To verify before each irreversible step is what a careful leader does."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        terms: list[int] = []
+
+        async def lead(term: Term) -> None:
+            terms.append(term.fencing_token)
+            while True:
+                await term.verify()
+
+        async with connect(ensemble.hosts) as zk:
+            serving = asyncio.ensure_future(Election(zk, PATH).serve(lead))
+            for count in (1, 2, 3):
+                await wait_until(lambda count=count: len(terms) == count)
+                if count == 1:
+                    ensemble.expire(zk.session_id)
+                elif count == 2:
+                    await zk.delete(f"{PATH}/{nodes(ensemble)[0]}")
+            assert not serving.done()
+            serving.cancel()
+            await asyncio.wait([serving])
+
+    run(main)
+
+
+def test_another_lock_that_a_leader_loses_is_no_loss_of_its_term() -> None:
+    """That is for whoever asked it to lead."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+
+        async def lead(_: Term) -> None:
+            raise LockLostError("another one")
+
+        async with connect(ensemble.hosts) as zk:
+            with pytest.raises(LockLostError, match="another one"):
+                await Election(zk, PATH).serve(lead)
+
+    run(main)

@@ -7,7 +7,14 @@ from tests.client.fast_loop import FastLoop, run, wait_until
 from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
 
 from zabd.client import connect
-from zabd.client.recipes import LockLostError, LockTimeoutError, Partitioner, Share, TtlLease
+from zabd.client.recipes import (
+    ChildrenWatch,
+    LockLostError,
+    LockTimeoutError,
+    Partitioner,
+    Share,
+    TtlLease,
+)
 from zabd.model.ops import SetData
 
 PATH = "/leases/one"
@@ -147,6 +154,49 @@ def test_partitions_are_split_evenly_and_worked_on_by_one() -> None:
             task.cancel()
         await asyncio.wait([first, *others])
         assert not [path for path, node in ensemble.leader.nodes.items() if node.owner]
+
+    run(main)
+
+
+def test_a_share_that_verifies_moves_with_the_session_and_ends_nothing() -> None:
+    """The loss of a session takes the partitions away for a while."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        begun: list[int] = []
+
+        async def work(share: Share) -> None:
+            begun.append(share.fencing_token)
+            while True:
+                await share.verify()
+
+        async with connect(ensemble.hosts) as zk:
+            running = asyncio.ensure_future(Partitioner(zk, "/split", ["p", "q"]).run(work))
+            await wait_until(lambda: len(begun) == 2)
+            ensemble.expire(zk.session_id)
+            await wait_until(lambda: len(begun) >= 4)
+            assert not running.done()
+            running.cancel()
+            await asyncio.wait([running])
+
+    run(main)
+
+
+def test_a_partitioner_that_hears_of_no_members_any_more_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would keep for ever what it has."""
+
+    async def broken(_: ChildrenWatch) -> None:
+        raise OSError("no more")
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            monkeypatch.setattr(ChildrenWatch, "__anext__", broken)
+            with pytest.raises(OSError, match="no more"):
+                async with asyncio.timeout(10):
+                    await Partitioner(zk, "/split", ["p"]).run(asyncio.Future)
 
     run(main)
 

@@ -83,7 +83,8 @@ class Election:
     async def run(self, lead: Callable[[Term], Awaitable[T]], *, timeout: float | None = None) -> T:
         """Stand, and when elected await `lead(term)`; return what it returns.
 
-        `timeout` is for the wait. What `lead` raises is raised; the leadership ends either way.
+        `timeout` is for the wait. What `lead` raises is raised, but for what `verify` raised in a
+        term that is lost; the leadership ends either way.
 
         Raises:
             LockTimeoutError: we were not elected within `timeout` seconds.
@@ -151,9 +152,16 @@ class Election:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             loss.cancel()
-        if term.done():
+        lost = f"the leadership of {self.path} is lost"
+        if not term.done():
+            raise LeadershipLostError(lost)
+        try:
             return term.result()
-        raise LeadershipLostError(f"the leadership of {self.path} is lost")
+        except LockLostError as error:
+            # Of its term, by `verify`, or of another lock, which is for whoever called us.
+            if self._lock.held:
+                raise
+            raise LeadershipLostError(lost) from error
 
     async def _end(self, term: "asyncio.Future[T]") -> None:
         if not term.done():

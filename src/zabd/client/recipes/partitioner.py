@@ -144,12 +144,17 @@ class Partitioner:
                     changed.set()
 
         listening = self._client.spawn(listen())
+        # Without it nothing would ever change: its end is ours.
+        listening.add_done_callback(lambda _: changed.set())
         try:
             while True:
                 await changed.wait()
                 while changed.is_set():
                     changed.clear()
                     await asyncio.sleep(self._settle)
+                if listening.done():
+                    listening.result()
+                    return
                 [members] = latest
                 # Between two sessions we are no member, and nothing falls to us.
                 mine = list(self._shares(members)) if self.identifier in members else []
