@@ -1,19 +1,29 @@
 """How calls of the dedup recipe end when something is refused, lost or cancelled: no stuck key."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from tests.client.dedup_world import KEY, PARENT, die_in_the_middle, locks, nodes, returns
-from tests.client.fast_loop import LATENCY, FastLoop, run
+from tests.client.dedup_world import (
+    KEY,
+    PARENT,
+    die_in_the_middle,
+    events_of,
+    locks,
+    nodes,
+    returns,
+)
+from tests.client.fast_loop import LATENCY, FastLoop, run, wait_until
 from tests.client.scripted_server import ScriptedEnsemble
 
-from zabd.client import connect
+from zabd.client import SessionState, connect
 from zabd.client.recipes.dedup import (
     Attempt,
     Completed,
     Dedup,
+    FencedError,
     KeyState,
     PermanentError,
     Previous,
@@ -22,8 +32,8 @@ from zabd.client.recipes.dedup import (
     SessionLostError,
 )
 from zabd.client.recipes.dedup.options import TTL_MS_MAX
-from zabd.model.errors import KeeperError, NoAuthError, QuotaExceededError
-from zabd.model.ops import CreateTtl, Delete, Op, OpCode
+from zabd.model.errors import KeeperError, NoAuthError, QuotaExceededError, ThrottledOpError
+from zabd.model.ops import Check, CreateTtl, Delete, Op, OpCode
 from zabd.model.results import MultiPart
 
 UNSAYABLE = b"report-\xff.pdf".decode(errors="surrogateescape")
@@ -318,5 +328,89 @@ def test_a_journal_that_cannot_be_undone_does_not_keep_the_lock() -> None:
                 async with Dedup(other, acquire_timeout=1).hold(key) as ctx:
                     await ctx.leave_in_doubt()
             assert cancelled
+
+    run(main)
+
+
+# A server that says no for now, or for good.
+
+
+def _set_quorum(ensemble: ScriptedEnsemble, *, there: bool) -> None:
+    for server in ensemble.servers:
+        server.read_only = not there
+    ensemble.cut()
+
+
+def test_a_server_without_a_quorum_suspends_an_attempt_and_does_not_end_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its session lives on: the function takes no step meanwhile, and commits with the quorum."""
+    caplog.set_level(logging.INFO, "zabd.dedup.record")
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 2)
+        steps: list[float] = []
+
+        async def work(ctx: Attempt) -> str:
+            for _ in range(50):
+                steps.append(loop.time())
+                await asyncio.sleep(0.1)
+            return "done"
+
+        async with connect(ensemble.hosts, read_only=True) as zk:
+            call = asyncio.ensure_future(Dedup(zk).run(KEY, work))
+            await asyncio.sleep(1)
+            _set_quorum(ensemble, there=False)
+            await wait_until(lambda: zk.state is SessionState.READ_ONLY)
+            before = len(steps)
+            await asyncio.sleep(2)
+            assert len(steps) == before
+            _set_quorum(ensemble, there=True)
+            assert (await call).value == "done"
+            assert not ensemble.expired
+            assert nodes(ensemble) == ["result"]
+
+    run(main)
+    told = events_of(list(caplog.records), "zabd.dedup.record", "record_event")
+    assert told == ["begun", "suspended", "resumed", "committed"]
+
+
+def test_a_commit_at_a_server_without_a_quorum_waits_for_one() -> None:
+    """As a commit whose reply was lost: it is not an outcome that the ensemble refuses."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 2)
+        async with connect(ensemble.hosts, read_only=True) as zk:
+            async with Dedup(zk).hold(KEY) as ctx:
+                _set_quorum(ensemble, there=False)
+                await wait_until(lambda: zk.state is SessionState.READ_ONLY)
+                loop.call_later(3, lambda: _set_quorum(ensemble, there=True))
+                await ctx.complete("kept")
+            assert loop.time() > 3
+            assert (await Dedup(zk).run(KEY, returns(0))).value == "kept"
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [ThrottledOpError, NoAuthError])
+def test_a_lock_is_confirmed_sooner_or_later_or_the_attempt_ends(kind: type[KeeperError]) -> None:
+    """After a reconnect: what is refused for now is asked again, what is refused for good fails."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            call = asyncio.ensure_future(Dedup(zk).run(KEY, returns(1, after=2)))
+            await asyncio.sleep(1)
+            commit = ensemble.commit
+            refuse(ensemble, lambda op: isinstance(op, Check), kind)
+            loop.call_later(3, setattr, ensemble, "commit", commit)
+            ensemble.cut()
+            if kind is ThrottledOpError:
+                assert (await call).value == 1
+                return
+            with pytest.raises(FencedError, match="cannot be confirmed"):
+                await call
+            assert loop.time() < 3
+            await wait_until(lambda: nodes(ensemble) == ["started"])
 
     run(main)

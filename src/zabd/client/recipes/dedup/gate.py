@@ -5,7 +5,9 @@ Invariants
         step is a cancellation, after which the function may clean up behind itself.
     I2  The lease is compared with the clock before each step, so that after a stall no step is
         taken on the strength of a timer that has not run yet.
-    I3  After a reconnect the gate opens only when the leader has confirmed the lock znode.
+    I3  After a reconnect the gate opens only when the leader has confirmed the lock znode. A server
+        without a quorum can confirm nothing: READ_ONLY is as SUSPENDED. What can never be confirmed
+        fails: a gate that is closed opens, fails, or waits for another connection.
 
 Dedup recipe, section 7.
 """
@@ -18,9 +20,14 @@ from typing import Any, TypeVar
 
 from zabd.client.effects import SessionState
 from zabd.client.events import StateChange
-from zabd.client.recipes.dedup.errors import DedupError, LockRevokedError, SessionLostError
+from zabd.client.recipes.dedup.errors import (
+    DedupError,
+    FencedError,
+    LockRevokedError,
+    SessionLostError,
+)
 from zabd.client.recipes.place import Place, PlaceGoneError
-from zabd.model.errors import ClosingError, SessionExpiredError
+from zabd.model.errors import ClosingError, KeeperError, SessionExpiredError
 
 T = TypeVar("T")
 
@@ -80,15 +87,17 @@ class Gate:
     def dismiss(self) -> None:
         """Stop watching: the attempt has ended."""
         self._remove_hook()
-        if self._verifying is not None:
-            self._verifying.cancel()
+        self._stop_verifying()
         if not self.failed.done():
             self.failed.cancel()
 
     def _on_transition(self, change: StateChange) -> None:
-        if change.state is SessionState.SUSPENDED:
-            self.closed = True
-            self._tell("suspended")
+        # What was asked on another connection does not speak for this one.
+        self._stop_verifying()
+        if change.state in {SessionState.SUSPENDED, SessionState.READ_ONLY}:
+            if not self.closed:
+                self.closed = True
+                self._tell("suspended")
         elif change.state is SessionState.CONNECTED and self._place.alive:
             self._verifying = self._place.client.spawn(self._verify_and_open())
         elif change.session_id == self._place.session_id:
@@ -101,11 +110,19 @@ class Gate:
             self.fail(self._make_error(LockRevokedError, str(error)))
         except (SessionExpiredError, ClosingError) as error:
             self.fail(self._make_error(SessionLostError, str(error)))
+        except KeeperError as error:
+            # Not what a server says for now: `Bound` asks again then. An ACL was changed, say.
+            self.fail(self._make_error(FencedError, f"the lock cannot be confirmed: {error}"))
         else:
             if self._place.client.connected:
                 self.closed = False
                 self._tell("resumed")
                 self._wake()
+
+    def _stop_verifying(self) -> None:
+        if self._verifying is not None:
+            self._verifying.cancel()
+            self._verifying = None
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
