@@ -4,6 +4,13 @@ Every request fails with `SessionExpiredError` as soon as the client has another
 only waited for a connection. What a server refuses for now, because it has no quorum or too much to
 do, has not happened and is asked for again, as long as the session lives. `insist` repeats what may
 safely happen twice until it is answered.
+
+Invariants
+    I1  One and the same request is sent again at most `RESENDS_MAX` times because its connection
+        broke under it: one that breaks each connection it is sent on takes the connections of all
+        the rest of the client with it, and must not do so for as long as the session lives. What
+        carries no data either way (delete, exists, sync) goes on: it is never the culprit, and what
+        is not deleted blocks others.
 """
 
 import asyncio
@@ -40,7 +47,9 @@ from zabd.model.results import (
 )
 from zabd.model.stat import Stat
 
-# A request that kills each connection it is sent on must not do so as fast as it can.
+# Each of them needs a connection that was made and a request that was sent: with the pauses, 16 in
+# a row outlast any failover. What waits for a connection waits for as long as the session lives.
+RESENDS_MAX = 16
 _PAUSE_MAX = 1.0
 _FIRST_PAUSE = 0.05
 
@@ -48,6 +57,47 @@ NOT_NOW = (NotReadOnlyError, ThrottledOpError)
 """What a server says of a request that it has not executed, and would later."""
 NOT_NOW_PAUSE_S = 0.25
 """Until it is asked again: an election takes about as long."""
+
+
+class Resends:
+    """Counts how often the connection broke under one request, sent again and again (I1).
+
+    One for each request: ``except ConnectionLossError as error: resends.count(error)``.
+    """
+
+    def __init__(self, limit: int | None = RESENDS_MAX) -> None:
+        self._limit = limit
+        self._lost = 0
+        self._pause = 0.0
+
+    def count(self, error: ConnectionLossError) -> None:
+        """The request was lost once more, and is to be sent again.
+
+        Raises:
+            ConnectionLossError: it has been sent again often enough.
+        """
+        self._lost += 1
+        if self._limit is not None and self._lost > self._limit:
+            raise _hopeless(error, self._lost) from error
+
+    async def pause(self, error: ConnectionLossError) -> None:
+        """As `count`, and wait: what breaks its connection must not do so as fast as it can."""
+        self.count(error)
+        await asyncio.sleep(self._pause)
+        self._pause = min(_PAUSE_MAX, self._pause * 2 or _FIRST_PAUSE)
+
+
+def _hopeless(last: ConnectionLossError, times: int) -> ConnectionLossError:
+    asked = " ".join(word for word in (last.operation, last.path) if word)
+    error = ConnectionLossError(
+        f"{asked}: the connection broke each of the {times} times that this was sent; a server does"
+        " so, without an answer, to a request larger than its jute.maxbuffer",
+        path=last.path,
+        operation=last.operation,
+        session_id=last.session_id,
+    )
+    error.maybe_applied = last.maybe_applied
+    return error
 
 
 class Bound:
@@ -72,15 +122,20 @@ class Bound:
             except NOT_NOW:
                 await asyncio.sleep(NOT_NOW_PAUSE_S)
 
-    async def insist(self, op: Op, *, watch: Watcher | None = None) -> Result:
-        """Send an op that may happen twice until the server answers or the session ends."""
-        pause = 0.0
+    async def insist(
+        self, op: Op, *, watch: Watcher | None = None, resends: Resends | None = None
+    ) -> Result:
+        """Send an op that may happen twice until the server answers or the session ends.
+
+        Raises:
+            ConnectionLossError: its connection broke more often than `resends` allow (I1).
+        """
+        resends = resends or Resends()
         while True:
             try:
                 return await self.once(op, watch=watch)
-            except ConnectionLossError:
-                await asyncio.sleep(pause)
-                pause = min(_PAUSE_MAX, pause * 2 or _FIRST_PAUSE)
+            except ConnectionLossError as error:
+                await resends.pause(error)
 
     async def multi(self, ops: Sequence[MultiOp]) -> tuple[MultiPart, ...]:
         """Do all or nothing, once, with plain znodes for what the server does not know."""
@@ -102,18 +157,17 @@ class Bound:
                 return parts
 
     async def insist_multi(self, ops: Sequence[MultiOp]) -> tuple[MultiPart, ...]:
-        """As `multi`, for ops that may happen twice, such as checks alone."""
-        pause = 0.0
+        """As `multi`, for ops that may happen twice, such as checks alone; bounded as `insist`."""
+        resends = Resends()
         while True:
             try:
                 return await self.multi(ops)
-            except ConnectionLossError:
-                await asyncio.sleep(pause)
-                pause = min(_PAUSE_MAX, pause * 2 or _FIRST_PAUSE)
+            except ConnectionLossError as error:
+                await resends.pause(error)
 
     async def sync(self, path: str) -> None:
         """Wait until this server has all that the leader had: before a search by a new server."""
-        await self.insist(Sync(path))
+        await self.insist(Sync(path), resends=Resends(limit=None))
 
     async def children(self, path: str) -> list[str]:
         """The names of the children."""
@@ -154,7 +208,7 @@ class Bound:
     async def stat(self, path: str) -> Stat | None:
         """The Stat, None without such a znode."""
         try:
-            result = await self.insist(Exists(path))
+            result = await self.insist(Exists(path), resends=Resends(limit=None))
         except NoNodeError:
             return None
         assert isinstance(result, StatResult)
@@ -183,15 +237,14 @@ class Bound:
 
         After a lost reply it is looked for: who has made one of that name since is left alone.
         """
-        pause = 0.0
+        resends = Resends(limit=None)
         while True:
             try:
                 await self.once(Delete(path))
             except NoNodeError:
                 return
-            except ConnectionLossError:
-                await asyncio.sleep(pause)
-                pause = min(_PAUSE_MAX, pause * 2 or _FIRST_PAUSE)
+            except ConnectionLossError as error:
+                await resends.pause(error)
                 if not await self.is_still(path, stat):
                     return
             else:
@@ -203,7 +256,7 @@ class Bound:
         After a lost reply once more: for what nobody makes again, or everybody may delete.
         """
         try:
-            await self.insist(Delete(path))
+            await self.insist(Delete(path), resends=Resends(limit=None))
         except NoNodeError:
             return False
         return True
