@@ -9,7 +9,7 @@ from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsem
 from zabd.client import connect
 from zabd.client.recipes import LockLostError, ReadWriteLock
 from zabd.model.errors import LocalProtocolError
-from zabd.model.ops import Multi
+from zabd.model.ops import Exists, Multi
 
 PATH = "/locks/rw"
 
@@ -133,5 +133,75 @@ def test_a_lost_write_lock_is_not_downgraded() -> None:
                 await zk.delete(lock.write.znode)
                 with pytest.raises(LockLostError):
                     await lock.downgrade()
+
+    run(main)
+
+
+def test_a_reader_of_this_process_does_not_get_in_the_way_of_a_downgrade() -> None:
+    """It waits behind it, as it would anywhere else."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            lock = ReadWriteLock(zk, PATH)
+            await lock.write.acquire()
+            downgrading = asyncio.ensure_future(lock.downgrade())
+            await asyncio.sleep(0)
+            reading = asyncio.ensure_future(lock.read.acquire())
+            await asyncio.wait([downgrading], timeout=1)
+            assert downgrading.done()
+            assert lock.read.held
+            await lock.read.release()
+            await asyncio.wait([reading], timeout=1)
+            assert reading.done()
+            await lock.read.release()
+            assert not nodes(ensemble)
+
+    run(main)
+
+
+def test_a_downgrade_does_not_wait_for_a_reader_of_this_process_that_waits_for_its_writer() -> None:
+    """Each would wait for the other."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            lock = ReadWriteLock(zk, PATH)
+            await lock.read.acquire()
+            reading = asyncio.ensure_future(lock.read.acquire())
+            await asyncio.sleep(0)
+            await lock.read.release()  # `reading` is the next, and has had no turn yet
+            async with asyncio.timeout(1):
+                assert not await lock.read.acquire(blocking=False)
+            reading.cancel()
+            await asyncio.wait([reading])
+            await lock.read.settled()
+            await lock.write.acquire()
+            reading = asyncio.ensure_future(lock.read.acquire())
+            await asyncio.sleep(0.1)
+            with pytest.raises(LocalProtocolError):
+                await lock.downgrade()
+            await lock.write.release()
+            assert await reading
+
+    run(main)
+
+
+def test_a_session_that_ends_with_the_last_reply_of_a_downgrade_leaves_no_lock() -> None:
+    """And the object can be used again."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, timeout=12.0) as zk:
+            lock = ReadWriteLock(zk, PATH)
+            async with lock.write:
+                reader = lock.write.znode.replace("__lock__", "__rlock__")
+                ensemble.stall_after(Exists, reader, 20)
+                with pytest.raises(LockLostError):
+                    await lock.downgrade()
+            for half in (lock.read, lock.write):
+                await half.acquire(timeout=1)
+                assert half.held
+                await half.release()
 
     run(main)

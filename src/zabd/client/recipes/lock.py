@@ -169,11 +169,10 @@ class Lock:
             self._held_place()
             self._depth += 1
             return True
-        if not blocking and self._local.locked():
-            return False
         try:
             async with asyncio.timeout(timeout):
-                await self._local.acquire()
+                if not await self._take_local(blocking=blocking):
+                    return False
                 taken = await self._acquire_in_ensemble(blocking=blocking)
         except TimeoutError:
             raise LockTimeoutError(f"{self.path} was not free within {timeout} s") from None
@@ -215,6 +214,20 @@ class Lock:
         trace: TracebackType | None,
     ) -> None:
         await self.release()
+
+    async def _take_local(self, *, blocking: bool) -> bool:
+        """Take this object's own lock; without `blocking` only if no task has it or waits for it.
+
+        `locked` alone would not tell: released, and not yet taken by the next in line, it is free.
+        """
+        if blocking:
+            return await self._local.acquire()
+        try:
+            # What nobody wants is taken without a turn of the loop.
+            async with asyncio.timeout(0):
+                return await self._local.acquire()
+        except TimeoutError:
+            return False
 
     async def _acquire_in_ensemble(self, *, blocking: bool) -> bool:
         place = self._new_place()

@@ -44,9 +44,21 @@ class ReadLock(Lock):
     rule: ClassVar[Rule] = READER
     logger: ClassVar[logging.Logger] = _RWLOCK_LOG
 
-    async def take_over(self, place: Place, owner: object) -> None:
-        """Hold `place`, which was this owner's as a writer."""
-        await self._local.acquire()
+    async def prepare(self) -> None:
+        """Keep other tasks of this object out, for `take_over` or `give_up`.
+
+        Raises:
+            LocalProtocolError: one of them has it, or waits for it (and perhaps for our writer).
+        """
+        if not await self._take_local(blocking=False):
+            raise LocalProtocolError(f"{self.path}: the read lock is in use by another task")
+
+    def give_up(self) -> None:
+        """Let other tasks in again."""
+        self._local.release()
+
+    def take_over(self, place: Place, owner: object) -> None:
+        """Hold `place`, which was this owner's as a writer, and was just compared."""
         self._lost = asyncio.Event()
         self._owner, self._depth = owner, 1
         self._hold(place)
@@ -131,12 +143,13 @@ class ReadWriteLock:
         block of ``async with lock.write`` does that. A cancelled caller does not stop it half-way.
 
         Raises:
-            LocalProtocolError: `write` is not held, or `read` is (by another task of this object).
+            LocalProtocolError: `write` is not held, or another task of this object has `read`, or
+                waits for it.
             LockLostError: `write` was held and is lost.
         """
         place = self.write._held_place()  # noqa: SLF001 - the two halves and this are one recipe
-        if self.read._local.locked():  # noqa: SLF001
-            raise LocalProtocolError(f"{self.path}: the read lock is in use by another task")
+        # Before the swap: whoever took it meanwhile would have it first, for as long as it likes.
+        await self.read.prepare()
         task = self._client.spawn(self._downgrade(place))
         try:
             await asyncio.shield(task)
@@ -145,9 +158,17 @@ class ReadWriteLock:
             raise
 
     async def _downgrade(self, place: Place) -> None:
-        name, stat = await self._swap(place)
-        place.replace(name, stat)
-        await self.read.take_over(place, self.write.give_place())
+        try:
+            name, stat = await self._swap(place)
+            place.replace(name, stat)
+            place.acquired()
+        except SessionExpiredError as error:
+            self.read.give_up()
+            raise LockLostError(f"{place.path} is lost: {error}") from error
+        except BaseException:
+            self.read.give_up()
+            raise
+        self.read.take_over(place, self.write.give_place())
 
     async def _swap(self, place: Place) -> tuple[str, Stat]:
         """Put a reader's znode with the writer's number in the writer's place (one multi)."""
@@ -166,8 +187,6 @@ class ReadWriteLock:
                 await bound.sync(path)
             except NoNodeError as error:
                 raise LockLostError(f"{place.path} was deleted by somebody else") from error
-            except SessionExpiredError as error:
-                raise LockLostError(f"{place.path} is lost: {error}") from error
             # The znode's Stat is the answer to both questions: was it done, and under which token.
             stat = await bound.stat(path)
             if stat is not None:
