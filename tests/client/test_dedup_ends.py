@@ -1,6 +1,7 @@
 """How calls of the dedup recipe end when something is refused, lost or cancelled: no stuck key."""
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +17,7 @@ from tests.client.dedup_world import (
     returns,
 )
 from tests.client.fast_loop import LATENCY, FastLoop, run, wait_until
-from tests.client.scripted_server import ScriptedEnsemble
+from tests.client.scripted_server import LOSE_REQUEST, PASS, ScriptedEnsemble
 
 from zabd.client import SessionState, connect
 from zabd.client.recipes.dedup import (
@@ -32,8 +33,27 @@ from zabd.client.recipes.dedup import (
     SessionLostError,
 )
 from zabd.client.recipes.dedup.options import TTL_MS_MAX
-from zabd.model.errors import KeeperError, NoAuthError, QuotaExceededError, ThrottledOpError
-from zabd.model.ops import Check, CreateTtl, Delete, Op, OpCode
+from zabd.client.recipes.dedup.records import Started
+from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.errors import (
+    KeeperError,
+    LocalProtocolError,
+    NoAuthError,
+    QuotaExceededError,
+    ThrottledOpError,
+)
+from zabd.model.ops import (
+    Check,
+    Create,
+    Create2,
+    CreateMode,
+    CreateTtl,
+    Delete,
+    Multi,
+    Op,
+    OpCode,
+    SetData,
+)
 from zabd.model.results import MultiPart
 
 UNSAYABLE = b"report-\xff.pdf".decode(errors="surrogateescape")
@@ -412,5 +432,117 @@ def test_a_lock_is_confirmed_sooner_or_later_or_the_attempt_ends(kind: type[Keep
                 await call
             assert loop.time() < 3
             await wait_until(lambda: nodes(ensemble) == ["started"])
+
+    run(main)
+
+
+# An attempt that has ended, and a later one whose lock has the same name.
+
+
+def _touches(op: Op) -> bool:
+    return isinstance(op, Multi) and isinstance(op.ops[-1], SetData)
+
+
+def test_a_touch_under_way_when_its_attempt_ends_is_the_last() -> None:
+    """Its reply must not wake the timer again: a later journal would be overwritten."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        touched = asyncio.Event()
+
+        def notice(connection: object, op: Op) -> str:
+            if _touches(op):
+                touched.set()
+            return PASS
+
+        async def until_touched(ctx: Attempt) -> None:
+            await touched.wait()
+
+        async with connect(ensemble.hosts) as zk:
+            dedup = Dedup(zk, started_ttl=3.0)
+            ensemble.faults.append(notice)
+            await dedup.run(KEY, until_touched)
+            ensemble.faults.clear()
+            await dedup.forget(KEY)
+            before = len(ensemble.requests)
+            async with dedup.hold(KEY) as ctx:
+                await asyncio.sleep(4.5)
+                started = (await dedup.status(KEY)).started
+                assert started is not None
+                assert started.attempt_id == ctx.attempt_id
+                await ctx.release()
+            later = [op for _, _, op in ensemble.requests[before:] if _touches(op)]  # type: ignore[arg-type]
+            assert len(later) == 4
+
+    run(main)
+
+
+def test_a_touch_that_is_refused_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Two more come before the journal may be collected under its living owner."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk, Dedup(zk, started_ttl=3.0).hold(KEY) as ctx:
+            commit = ensemble.commit
+            refuse(ensemble, lambda op: isinstance(op, SetData), QuotaExceededError)
+            await asyncio.sleep(1.5)
+            ensemble.commit = commit  # type: ignore[method-assign]
+            for _ in range(10):
+                await asyncio.sleep(1)
+                ensemble.collect()
+            assert "started" in nodes(ensemble)
+            await ctx.complete()
+        assert caplog.text.count("cannot touch") == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("step", ["checkpoint", "complete"])
+def test_a_write_sent_again_spares_who_has_a_lock_of_our_name(step: str) -> None:
+    """The key's znode was made anew while a reply was missing: numbers began at 0 again."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            lock = f"{PARENT}/lock-"
+
+            def replace_key() -> None:
+                for child in nodes(ensemble):
+                    ensemble.commit(0, [Delete(f"{PARENT}/{child}")])
+                ensemble.commit(0, [Delete(PARENT)])
+                ensemble.commit(0, [Create(PARENT, b"", OPEN_ACL_UNSAFE)])
+                flags = CreateMode.EPHEMERAL_SEQUENTIAL
+                ensemble.commit(other.session_id, [Create2(lock, b"", OPEN_ACL_UNSAFE, flags)])
+                started = Started.decode(ensemble_started)
+                data = dataclasses.replace(started, attempt_id="theirs").encode()
+                ensemble.commit(0, [Create(f"{PARENT}/started", data, OPEN_ACL_UNSAFE)])
+
+            with pytest.raises(FencedError):
+                async with Dedup(zk).hold(KEY) as ctx:
+                    ensemble_started = ensemble.leader.nodes[f"{PARENT}/started"].data
+                    ensemble.once(Multi, LOSE_REQUEST)
+                    ensemble.on_fault = replace_key
+                    await (ctx.complete(1) if step == "complete" else ctx.checkpoint("half"))
+            assert nodes(ensemble) == ["lock-0000000000", "started"]
+            left = Started.decode(ensemble.leader.nodes[f"{PARENT}/started"].data)
+            assert (left.attempt_id, left.recovery_point) == ("theirs", None)
+
+    run(main)
+
+
+def test_no_checkpoint_is_begun_behind_the_end() -> None:
+    """One that waited for its turn is refused."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk, Dedup(zk).hold(KEY) as ctx:
+            first = asyncio.ensure_future(ctx.checkpoint("one"))
+            second = asyncio.ensure_future(ctx.checkpoint("two"))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            await ctx.complete("done")
+            await first
+            with pytest.raises(LocalProtocolError, match="has ended"):
+                await second
 
     run(main)

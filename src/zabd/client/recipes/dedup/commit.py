@@ -57,16 +57,23 @@ class Commit:
             FencedError: the lock is not ours, and nothing was recorded.
             NotCommittedError: the session ended before the outcome was recorded.
         """
+        try:
+            await self._run()
+        except SessionExpiredError as error:
+            await self._settle_elsewhere(maybe=self._in_doubt or error.maybe_applied)
+
+    async def _run(self) -> None:
         while True:
             try:
                 await self._ledger.guarded(self._ops())
-            except SessionExpiredError as error:
-                await self._settle_elsewhere(maybe=self._in_doubt or error.maybe_applied)
-                return
-            except ConnectionLossError:
+            except ConnectionLossError as error:
                 self._in_doubt = True
                 if await self._recorded():
                     return
+                # Without it the lock's name may be somebody else's, and the guard would pass.
+                if not await self._ledger.place.is_still():
+                    raise FencedError(f"{self._ledger.place.path} is gone") from error
+                self._ledger.meter.lost_reply("commit", "resent")
             except FencedError:
                 if self._in_doubt and await self._recorded():
                     return
@@ -97,13 +104,9 @@ class Commit:
 
     async def _recorded(self) -> bool:
         """Whether our outcome is there, after a commit without an answer (I2)."""
-        try:
-            recorded = await self._ledger.is_recorded(self._result)
-        except SessionExpiredError:
-            await self._settle_elsewhere(maybe=True)
-            return True
-        if self._in_doubt:
-            self._ledger.meter.lost_reply("commit", "adopted" if recorded else "resent")
+        recorded = await self._ledger.is_recorded(self._result)
+        if recorded and self._in_doubt:
+            self._ledger.meter.lost_reply("commit", "adopted")
         return recorded
 
     async def _settle_elsewhere(self, *, maybe: bool) -> None:

@@ -32,7 +32,7 @@ from zabd.client.recipes.dedup.ownership import LOCK_PREFIX, Ownership
 from zabd.client.recipes.dedup.parents import make_parent, retire_overflowed
 from zabd.client.recipes.dedup.records import Result
 from zabd.client.recipes.dedup.request import Request
-from zabd.client.recipes.place import Place, Queue
+from zabd.client.recipes.place import Place, PlaceGoneError, Queue
 from zabd.model.errors import (
     ClosingError,
     ErrorCode,
@@ -95,6 +95,8 @@ class Contention:
             outcome = "replay"
         except BaseException as error:
             outcome = _OUTCOMES.get(type(error), "error")
+            if isinstance(error, PlaceGoneError):
+                self._place.left(outcome)  # its name may be somebody else's by now
             called = named(self._request, error, self._place.session_id)
             if called is error:
                 raise

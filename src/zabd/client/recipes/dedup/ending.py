@@ -12,6 +12,7 @@ Dedup recipe, section 5.7.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import NamedTuple
 
 from zabd.client.recipes.dedup.commit import NotCommittedError
@@ -78,7 +79,7 @@ class Ending:
     def forsake(self) -> None:
         """The key is lost; nothing is written."""
         self._count("lost")
-        self._place.client.spawn(self._to_the_end(self._place.leave("error")))
+        self._place.client.spawn(self._to_the_end(self._give_back()))
 
     # Inside.
 
@@ -94,7 +95,7 @@ class Ending:
                     if not isinstance(error, DedupError):
                         error.add_note("No outcome is recorded: the attempt stays in doubt.")
                         self._note_doubt()
-                    await self._place.leave("error")  # (I3)
+                    await self._give_back()  # (I3)
                     raise
                 await retire_overflowed(self._place)
         finally:
@@ -119,6 +120,16 @@ class Ending:
         if result.omitted:
             request.log.record("omitted", self._place, attempt=self._number)
         self._place.left("completed" if result.status == COMPLETED else "failed")
+
+    async def _give_back(self) -> None:
+        """Delete the lock, if it is ours: of one that was lost the name may be somebody else's."""
+        place = self._place
+        try:
+            with suppress(SessionExpiredError, ClosingError):
+                if place.alive and not await place.is_still():
+                    place.left("error")
+        finally:
+            await place.leave("error")
 
     async def _free(self) -> None:
         self._count("executed")

@@ -105,18 +105,28 @@ class Ledger:
         """Replace our own journal by one of another phase, together with `more`, exactly once.
 
         Returns the results of `more`; none if the reply was lost and the write had happened.
+
+        Raises:
+            FencedError: the lock is not ours, or the journal is another attempt's.
         """
-        ops: list[MultiOp] = [SetData(self.started_path, started.encode()), *more]
+        version = -1
         while True:
             try:
-                return (await self.guarded(ops))[1:]
+                write = SetData(self.started_path, started.encode(), version)
+                return (await self.guarded([write, *more]))[1:]
             except ConnectionLossError:
                 await self._bound.sync(self.place.parent)
                 found = await self.started()
                 if found is not None and _same_phase(found[0], started):
                     self.meter.lost_reply("checkpoint", "adopted")
                     return ()
+                # The lock's name may be somebody else's by now: only this journal is replaced.
+                version = self._own_version(found, started)
                 self.meter.lost_reply("checkpoint", "resent")
+            except BadVersionError as error:
+                if version == -1 or error.op_index != 0:
+                    raise  # it is about one of `more`
+                raise FencedError(f"{self.started_path} was replaced by somebody else") from error
 
     async def touch(self, started: Started) -> bool:
         """Let the journal's time to live begin anew; False if there is none any more."""
@@ -185,6 +195,13 @@ class Ledger:
         if ttl_ms is None:
             return Create(path, data, self._acl)
         return CreateTtl(path, data, self._acl, CreateMode.PERSISTENT_WITH_TTL, ttl_ms)
+
+    def _own_version(self, found: tuple[Started, Stat] | None, ours: Started) -> int:
+        if found is None:
+            return -1  # that it is gone is for the server to say
+        if found[0].attempt_id != ours.attempt_id:
+            raise FencedError(f"{self.started_path} is another attempt's")
+        return found[1].version
 
     async def _has_begun(self, started: Started) -> bool:
         await self._bound.sync(self.place.parent)
