@@ -1,6 +1,7 @@
 """Claims about timed leases and the partitioner, on scripted servers in virtual time."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from tests.client.fast_loop import FastLoop, run, wait_until
@@ -112,6 +113,93 @@ def test_lost_replies_take_a_lease_once_and_give_it_back(action: str) -> None:
             await asyncio.wait([taking])
             await asyncio.sleep(1)
             assert ensemble.leader.nodes[PATH].data == b""
+
+    run(main)
+
+
+def test_a_poll_that_was_in_vain_does_not_give_back_what_the_next_one_takes() -> None:
+    """Two would hold the lease."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            await TtlLease(two, PATH, 60).acquire()
+            polled = TtlLease(one, PATH, 60)
+            assert not await polled.acquire(blocking=False)
+            ensemble.commit(two.session_id, [SetData(PATH, b"", -1)])
+            assert await polled.acquire(blocking=False)
+            await asyncio.sleep(1)
+            assert polled.held
+            assert not await TtlLease(two, PATH, 60).acquire(blocking=False)
+
+    run(main)
+
+
+def test_what_clears_up_after_a_cancelled_taking_leaves_the_next_one_alone() -> None:
+    """However late it comes: both travel at the same time."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as one, connect(ensemble.hosts) as two:
+            lease = TtlLease(one, PATH, 60)
+            assert await lease.acquire()
+            await lease.release()
+            for turn in range(20):
+                with suppress(LockTimeoutError):
+                    await lease.acquire(timeout=0.0005 * turn)
+                    await lease.release()
+                assert await lease.acquire(timeout=1)
+                await asyncio.sleep(0.1)
+                assert lease.held
+                assert not await TtlLease(two, PATH, 60).acquire(blocking=False)
+                await lease.release()
+                assert ensemble.leader.nodes[PATH].data == b""
+
+    run(main)
+
+
+def test_a_block_is_told_that_its_lease_is_lost() -> None:
+    """At once if another has it, and by its own clock if nothing is heard any more."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            async with TtlLease(zk, PATH, 9) as lease:
+                start = loop.time()
+                ensemble.commit(zk.session_id, [SetData(PATH, b"", -1)])
+                await lease.wait_lost()
+                assert loop.time() - start < 4
+                assert not lease.held
+                with pytest.raises(LockLostError):
+                    _ = lease.fencing_token
+            async with TtlLease(zk, PATH, 9) as lease:
+                await asyncio.sleep(20)
+                left = lease.remaining
+                loop.black_hole = True
+                start = loop.time()
+                await lease.wait_lost()
+                told = loop.time()
+            assert abs(told - start - left) < 0.1
+            # There is no giving back what has run out: that is not waited for longer.
+            assert loop.time() - told < 11
+
+    run(main)
+
+
+def test_a_renewal_in_doubt_is_not_taken_for_a_loss() -> None:
+    """Its version is another one, its record is ours."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, operation_timeout=1) as zk:
+            lease = TtlLease(zk, PATH, 60)
+            await lease.acquire()
+            token = lease.fencing_token
+            # It is done, but the answer does not come within the time of an operation.
+            ensemble.commit(zk.session_id, [SetData(PATH, ensemble.leader.nodes[PATH].data, -1)])
+            await lease.renew()
+            assert lease.held
+            assert lease.fencing_token == token
 
     run(main)
 

@@ -325,6 +325,9 @@ def test_barriers_leases_and_partitions_work_from_threads() -> None:
         with recipes.SyncTtlLease(zk, "/t", 60, identifier="me") as lease:
             assert lease.held
             assert lease.holder() == "me"
+        with recipes.SyncTtlLease(zk, "/t", 0.2) as lease:
+            zk.set("/t", b"")
+            lease.wait_lost()
         partitioner = recipes.SyncPartitioner(zk, "/s", ["x"], identifier="me", settle=0.05)
         log: list[str] = []
 

@@ -9,6 +9,8 @@ Invariants
         counts from when it *sent* its last answered renewal, and takes a margin off.
     I2  Others judge its age by two stamps of the ensemble's, never by a client's clock. A lease
         that has run out is taken by the version under which it was found old.
+    I3  Each taking writes a record of its own: what clears up after one that was given up in the
+        middle, however late, leaves the next one alone.
 
 The stamps are the leaders' clocks: members whose clocks differ by more than the margin break I1.
 
@@ -21,6 +23,7 @@ to release; a look at one that is held is 1 read and 2 writes.
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -58,6 +61,7 @@ class _Record(NamedTuple):
 
 
 class _Taken(NamedTuple):
+    record: _Record
     token: int  # the zxid of the taking; renewals do not change it
     version: int
     until_ms: int
@@ -91,10 +95,9 @@ class TtlLease:
         self.ttl = ttl
         self._client = client
         self._acl = client.default_acl if acl is None else acl
-        number = f"{client.rng.getrandbits(_ID_BITS):032x}"
-        self._record = _Record(number, int(ttl * 1000), identifier)
-        self._data = json.dumps(self._record._asdict()).encode()
+        self._identifier = identifier
         self._taken: _Taken | None = None
+        self._lost = asyncio.Event()
         self._seen = _Seen(0, 0.0)
         self._renewing: asyncio.Task[None] | None = None
 
@@ -115,9 +118,15 @@ class TtlLease:
     @property
     def fencing_token(self) -> int:
         """A number that rises with every holder."""
-        if self._taken is None:
-            raise LocalProtocolError(f"the lease {self.path} is not held")
-        return self._taken.token
+        return self._require().token
+
+    async def wait_lost(self) -> None:
+        """Wait until it has run out by our own clock, or is another's; releasing does not count."""
+        lost = self._lost
+        while not lost.is_set() and (self._taken is None or self.held):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.remaining if self.held else None):
+                    await lost.wait()
 
     async def holder(self) -> str | None:
         """The identifier of whoever has it, though it may have run out; None if nobody has."""
@@ -133,17 +142,11 @@ class TtlLease:
         Raises:
             LockTimeoutError: it was not free within `timeout` seconds.
         """
-        taken = False
         try:
             async with asyncio.timeout(timeout):
-                taken = await self._acquire(blocking=blocking)
-                return taken
+                return await self._acquire(blocking=blocking)
         except TimeoutError:
             raise LockTimeoutError(f"{self.path} was not free within {timeout} s") from None
-        finally:
-            if not taken:
-                # A write may be on its way, that nobody asks for any more.
-                self._client.spawn(self._release())
 
     async def renew(self) -> None:
         """Hold it for `ttl` from now on.
@@ -151,17 +154,24 @@ class TtlLease:
         Raises:
             LockLostError: it has run out, and another has it, or somebody has deleted the znode.
         """
-        if self._taken is None:
-            raise LocalProtocolError(f"the lease {self.path} is not held")
-        taken_zxid = self._taken.token
-        if not await self._write(self._data, self._taken.version):
+        taken = self._require()
+        renewed = await self._write(taken.record, taken.version)
+        if self._taken is not taken:
+            self._require()  # it was taken anew meanwhile, or given back
+        elif renewed is None:
             self._taken = None
+            self._lost.set()
             raise LockLostError(f"the lease {self.path} has run out, and is another's now")
-        self._taken = self._taken._replace(token=taken_zxid)
+        else:
+            self._taken = renewed._replace(token=taken.token)
 
     async def release(self) -> None:
-        """Give it back, if it is ours; a cancelled caller does not stop it."""
-        await asyncio.shield(self._client.spawn(self._release()))
+        """Give it back, if it is ours; a cancelled caller does not stop it.
+
+        Out of reach of the ensemble this returns when the lease has run out.
+        """
+        if self._taken is not None:
+            await asyncio.shield(self._give_back(self._taken.record))
 
     async def __aenter__(self) -> Self:
         await self.acquire()
@@ -186,6 +196,12 @@ class TtlLease:
                 await self.renew()
             except KeeperError as error:
                 log.info("renewing %s again: %s", self.path, error)
+            except LockLostError as error:
+                log.warning("%s", error)  # the block hears of it by `held` and `wait_lost`
+                return
+            except LocalProtocolError as error:
+                log.debug("renewing has ended: %s", error)  # it was given back inside the block
+                return
 
     async def _acquire(self, *, blocking: bool) -> bool:
         while True:
@@ -209,44 +225,82 @@ class TtlLease:
             await self._client.ensure_path(self.path, acl=self._acl)
             return await self._try()
         record = _decode(data)
-        if record is not None and record.id != self._record.id:
+        ours = self._taken is not None and record == self._taken.record
+        if record is not None and not ours:
             left_ms = stat.mtime + record.ttl_ms - await self._ensemble_ms()
             if left_ms >= 0:
                 self._seen = _Seen(stat.version, left_ms / 1000)
                 return False
-        return await self._write(self._data, stat.version)
+        return await self._take(stat.version)
 
-    async def _write(self, data: bytes, version: int) -> bool:
-        """Write the record over this version; whether that was done, whatever became of replies."""
+    async def _take(self, version: int) -> bool:
+        """Take it over this version, under a record of this taking alone (I3)."""
+        id = f"{self._client.rng.getrandbits(_ID_BITS):032x}"
+        record = _Record(id, int(self.ttl * 1000), self._identifier)
+        before = self._taken
+        try:
+            taken = await self._write(record, version)
+        except BaseException:
+            # The write may be on its way, and nobody asks for it any more.
+            self._give_back(record)
+            if before is not None:
+                self._give_back(before.record)
+            raise
+        if taken is None:
+            return False
+        self._taken, self._lost = taken, asyncio.Event()
+        return True
+
+    async def _write(self, record: _Record, version: int) -> _Taken | None:
+        """Write the record over this version, or over itself; None if another's stands there."""
+        data = json.dumps(record._asdict()).encode()
+        began_ms = self._client.now_ms()
         while True:
             sent_ms = self._client.now_ms()
             try:
                 stat = await self._client.set(self.path, data, version=version)
-            except (BadVersionError, NoNodeError):
-                return False
+            except NoNodeError:
+                return None
+            except BadVersionError:
+                found = await self._look()
+                if found is None or found.data != data:
+                    return None
+                # A renewal of ours has arrived after all, but nobody knows when.
+                version = found.stat.version
+                continue
             except _LOST_REPLY as error:
                 log.info("writing %s: %s", self.path, error)
                 await self._client.sync(self.path)
                 found = await self._look()
-                if found is None or found.stat.version > version + 1:
-                    return False
-                if found.stat.version == version:
+                if found is not None and found.stat.version == version:
                     continue
-                if found.data != data:
-                    return False
-                stat = found.stat
+                if found is None or found.data != data:
+                    return None
+                stat, sent_ms = found.stat, began_ms
             until_ms = sent_ms + int(self.ttl * 1000 * (1 - MARGIN))
-            self._taken = _Taken(stat.mzxid, stat.version, until_ms)
-            return True
+            return _Taken(record, stat.mzxid, stat.version, until_ms)
 
-    async def _release(self) -> None:
-        """Clear the record if it is ours; repeated until that is answered."""
-        self._taken = None
+    def _give_back(self, record: _Record) -> asyncio.Task[None]:
+        """Stop believing in it, and begin to clear it."""
+        if self._taken is not None and self._taken.record == record:
+            self._taken = None
+        return self._client.spawn(self._clear(record))
+
+    async def _clear(self, record: _Record) -> None:
+        """Clear the record if it is the one that stands; no longer than it would stand anyway."""
+        try:
+            async with asyncio.timeout(self.ttl * (1 + MARGIN)):
+                await self._insist_clear(record)
+        except TimeoutError:
+            log.info("%s has run out before it could be given back", self.path)
+
+    async def _insist_clear(self, record: _Record) -> None:
+        """Clear the record if it is the one that stands; repeated until that is answered."""
         while not self._client.closed:
             try:
                 await self._client.sync(self.path)
                 found = await self._look()
-                if found is None or _decode(found.data) != self._record:
+                if found is None or _decode(found.data) != record:
                     return
                 await self._client.set(self.path, b"", version=found.stat.version)
             except (BadVersionError, NoNodeError) as error:
@@ -255,6 +309,13 @@ class TtlLease:
                 log.info("releasing %s again: %s", self.path, error)
             else:
                 return
+
+    def _require(self) -> _Taken:
+        if self._taken is None:
+            if self._lost.is_set():
+                raise LockLostError(f"the lease {self.path} is lost: another has it")
+            raise LocalProtocolError(f"the lease {self.path} is not held")
+        return self._taken
 
     async def _look(self) -> GetDataResult | None:
         try:

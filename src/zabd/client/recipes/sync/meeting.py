@@ -116,6 +116,10 @@ class SyncTtlLease(Facade[TtlLease]):
         """The identifier of whoever has it, though it may have run out; None if nobody has."""
         return self._client.run(self._recipe.holder())
 
+    def wait_lost(self) -> None:
+        """Block until it has run out, or is another's; releasing it does not count."""
+        self._client.run(self._recipe.wait_lost())
+
     def acquire(self, *, blocking: bool = True, timeout: float | None = None) -> bool:
         """Take the lease; False only without `blocking`, when somebody else has it."""
         return self._client.run(self._recipe.acquire(blocking=blocking, timeout=timeout))
