@@ -55,12 +55,20 @@ from zabd.model.results import (
 )
 from zabd.model.session import ConnectRequest, ConnectResponse, refusal
 from zabd.model.watch_events import EventType, KeeperState, WatcherType, WatchEvent
-from zabd.wire.frames import FrameReader
-from zabd.wire.replies import encode_connect_response, encode_result, reply, watch_event
+from zabd.wire.frames import LENGTH_SIZE, REQUEST_BYTES_MAX, FrameError, FrameReader
+from zabd.wire.replies import (
+    decode_reply_header,
+    encode_connect_response,
+    encode_result,
+    reply,
+    watch_event,
+)
 from zabd.wire.requests import decode_connect, decode_request
 
 PASS, LOSE_REQUEST, LOSE_REPLY = "pass", "lose the request", "lose the reply"
 SWALLOW = "swallow"
+
+_GIVES_UP = {ErrorCode.UNIMPLEMENTED, ErrorCode.AUTH_FAILED}
 
 Fault = Callable[["Connection", Op], str]
 
@@ -104,6 +112,9 @@ class ScriptedEnsemble:
         self.unreadable: set[str] = set()
         self.refused: dict[type[Op], ErrorCode] = {}
         self.refuse_auth = False
+        self.request_bytes_max = REQUEST_BYTES_MAX
+        self.stock = False
+        """Close the connection behind UNIMPLEMENTED and AUTH_FAILED, as every ZooKeeper does."""
         self.local_sessions: set[int] = set()
         self.on_fault: Callable[[], None] = lambda: None
         self._next_session = 0x100_0000_0000_0000
@@ -235,7 +246,7 @@ class Connection(asyncio.Protocol):
         self.ensemble = ensemble
         self.server = server
         self.session = 0
-        self.frames = FrameReader()
+        self.frames = FrameReader(ensemble.request_bytes_max)
         self.data: dict[str, None] = {}
         self.child: dict[str, None] = {}
         self.persistent: dict[str, int] = {}
@@ -256,7 +267,12 @@ class Connection(asyncio.Protocol):
             self.transport.write(b"ro" if self.server.read_only else b"rw")
             self.transport.close()
             return
-        for frame in self.frames.feed(data):
+        try:
+            frames = self.frames.feed(data)
+        except FrameError as error:  # as ZooKeeper: closed without an answer
+            frames = error.frames
+            self.ensemble.loop.call_soon(self.transport.close)
+        for frame in frames:
             if self.transport.is_closing() or self.server.silent:
                 return
             if not self.session:
@@ -318,7 +334,9 @@ class Connection(asyncio.Protocol):
             ensemble.on_fault()
             return
         self.send(answer)
-        if isinstance(op, CloseSession):
+        _, _, code = decode_reply_header(answer[LENGTH_SIZE:])
+        gives_up = ensemble.stock and code in _GIVES_UP
+        if isinstance(op, CloseSession) or gives_up:
             self.transport.close()
 
     def answer(self, xid: int, opcode: int, op: Op) -> bytes:

@@ -55,6 +55,7 @@ from zabd.model.metrics import PREFIX_COMPONENTS, MemoryMetrics, Metrics, OnSpan
 from zabd.model.ops import Op
 from zabd.model.results import Result
 from zabd.wire.digest_md5 import ClientExchange
+from zabd.wire.frames import REQUEST_BYTES_MAX
 
 log = logging.getLogger("zabd.client")
 
@@ -73,6 +74,7 @@ class Client(Operations):
     are (scheme, credentials) pairs offered on every connection, `sasl` is a user with a password,
     proved by DIGEST-MD5 before anything else. `lease_margin` is how many seconds before its
     possible expiry the session is taken for lost (by default 5 %, at least 0.1).
+    `request_bytes_max` is the size of the largest request, that of the servers' jute.maxbuffer.
     `read_only` takes a server without a quorum while there is no other (state READ_ONLY),
     `ssl_context` means TLS. `metrics` is where figures go and `on_span` the hook for tracing
     (`zabd.client.metrics`); `metric_prefix` says how many components of a path are a label. A child
@@ -95,6 +97,7 @@ class Client(Operations):
         lease_margin: float | None = None,
         retry: RetryPolicy | None = None,
         read_only: bool = False,
+        request_bytes_max: int = REQUEST_BYTES_MAX,
         ssl_context: SSLContext | None = None,
         rng: Random | None = None,
         clock: Clock | None = None,
@@ -105,6 +108,8 @@ class Client(Operations):
     ) -> None:
         super().__init__()
         self._addresses = parse_connect_string(hosts)
+        if request_bytes_max <= 0:
+            raise ValueError(f"request_bytes_max={request_bytes_max!r}: expected bytes above 0")
         if timeout <= 0:
             raise ValueError(f"timeout={timeout!r}: expected seconds above 0")
         self.timeout = timeout
@@ -117,6 +122,7 @@ class Client(Operations):
         self._chroot = Chroot(self._addresses.chroot)
         self._hosts = HostList(self._addresses.hosts, self.rng)
         self._read_only = read_only
+        self._request_bytes_max = request_bytes_max
         self._ssl = ssl_context
         self._forks = fork_count()
         self._clock = clock
@@ -455,6 +461,7 @@ class Client(Operations):
             chroot=self._chroot,
             lease_margin_ms=self._lease_margin_ms,
             read_only=self._read_only,
+            request_bytes_max=self._request_bytes_max,
             meter=self.meter,
             sasl=self._sasl,
         )

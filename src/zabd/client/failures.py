@@ -6,6 +6,7 @@ from zabd.model.errors import (
     ClosingError,
     ConnectionLossError,
     KeeperError,
+    LocalProtocolError,
     OperationTimeoutError,
     SessionExpiredError,
     error_for,
@@ -51,6 +52,14 @@ class Failures:
         )
         error.maybe_applied = sent and op is not None and op.opcode in WRITE_OPCODES
         return error
+
+    def too_large(self, op: Op, size: int, limit: int) -> LocalProtocolError:
+        """A request is larger than a server takes."""
+        return LocalProtocolError(
+            f"{self._asked(op)}: a request of {size} bytes, where the servers take {limit}: store"
+            " less in one znode and ask for less in one transaction, or raise `request_bytes_max`"
+            " here and jute.maxbuffer on every server"
+        )
 
     def closing(self, op: Op) -> ClosingError:
         """A request came when the client was being closed."""

@@ -4,6 +4,8 @@ Invariants
     I1  Requests leave in the order in which they were added, each at most once, and are answered in
         that order.
     I2  No more is on its way than a server reads; what goes beyond waits, and may be withdrawn.
+    I3  A request is encoded as it is made: what cannot be fails for whoever asks for it, not for
+        those whose answers come when its turn has.
 """
 
 from collections import deque
@@ -11,7 +13,8 @@ from collections.abc import Hashable
 
 from zabd.model.errors import LocalProtocolError, RemoteProtocolError
 from zabd.model.ops import CloseSession, Op
-from zabd.wire.requests import encode_request
+from zabd.wire.frames import HEADER_SIZE
+from zabd.wire.requests import encode_record, pack_header
 
 XID_MAX = 2**31 - 1
 XID_SET_WATCHES = -8
@@ -22,13 +25,14 @@ OUTSTANDING_MAX = 1000
 # The same in bytes, for large values: eight of the largest requests that a server takes.
 OUTSTANDING_BYTES_MAX = 8 * 1024 * 1024
 # Waiting for a connection or for a place among the outstanding: at 100 bytes each about 10 MB.
+# What they carry is held twice, as it was given and as it is sent.
 QUEUED_MAX = 100_000
 
 
 class Request:
-    """One op, and who waits for its answer."""
+    """One op, and who waits for its answer; making it raises as `encode_record` does (I3)."""
 
-    __slots__ = ("op", "sent_ms", "size", "token", "watcher", "xid")
+    __slots__ = ("op", "record", "sent_ms", "size", "token", "watcher", "xid")
 
     def __init__(self, op: Op, token: object, watcher: Hashable | None, xid: int = 0) -> None:
         self.op = op
@@ -36,7 +40,8 @@ class Request:
         self.watcher = watcher
         self.xid = xid
         self.sent_ms = 0
-        self.size = 0
+        self.record = encode_record(op)
+        self.size = HEADER_SIZE + len(self.record)
 
 
 class Requests:
@@ -61,6 +66,10 @@ class Requests:
             )
         self.waiting.append(request)
 
+    def add_last(self, request: Request) -> None:
+        """As `add`, for the end of the session, however much waits before it."""
+        self.waiting.append(request)
+
     def withdraw(self, token: object) -> bool:
         """Take back a request; return whether it had not been sent, so that it never will be."""
         for request in self.waiting:
@@ -77,7 +86,7 @@ class Requests:
             and self._outstanding_bytes < OUTSTANDING_BYTES_MAX
         ):
             request = self.waiting.popleft()
-            request.xid = self.next_xid()
+            self.xid = request.xid = self.xid % XID_MAX + 1  # `next_xid`, on every request
             self.send(request, now_ms)
 
     def next_xid(self) -> int:
@@ -87,11 +96,11 @@ class Requests:
 
     def send(self, request: Request, now_ms: int) -> None:
         """Send one that has its number, before all that waits."""
-        data = encode_request(request.xid, request.op)
         request.sent_ms = now_ms
-        request.size = len(data)
         self._outstanding_bytes += request.size
-        self.output.append(data)
+        header = pack_header(request.size, request.xid, request.op.opcode)
+        self.output.append(header + request.record)
+        request.record = b""  # a thousand of them may wait for their answers
         self.outstanding.append(request)
 
     def take_output(self) -> bytes:

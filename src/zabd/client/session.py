@@ -17,6 +17,8 @@ Invariants
         request that it is known to have received, may expire the session. From then on the session
         is LOST, network or not.
     I6  What a server without a quorum says renews no lease: nobody else hears of it.
+    I7  A request that cannot be sent, because it has no form on the wire or is larger than a server
+        takes, raises in `submit` and disturbs no other.
 
 Client protocol, sections 2, 3, 13 and 15; the lease is that of the dedup recipe, section 7.2.
 """
@@ -65,7 +67,7 @@ from zabd.model.results import ErrorResult, MultiResult, SaslResult
 from zabd.model.session import ConnectRequest
 from zabd.model.watch_events import EventType, KeeperState, WatcherType, WatchEvent
 from zabd.wire.digest_md5 import ClientExchange
-from zabd.wire.frames import RESPONSE_BYTES_MAX, FrameReader
+from zabd.wire.frames import REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, FrameReader
 from zabd.wire.replies import (
     decode_connect_response,
     decode_reply_header,
@@ -94,11 +96,12 @@ class _Phase(Enum):
 class _Identity:
     """Credentials for the connection; `token` waits for the first answer to them."""
 
-    __slots__ = ("auth", "scheme", "token")
+    __slots__ = ("auth", "packet", "scheme", "token")
 
     def __init__(self, scheme: str, auth: bytes, token: object | None) -> None:
         self.scheme = scheme
         self.auth = auth
+        self.packet = encode_request(XID_AUTH, Auth(0, scheme, auth))
         self.token = token
 
 
@@ -123,6 +126,7 @@ class Session:
         chroot: Chroot | None = None,
         lease_margin_ms: int | None = None,
         read_only: bool = False,
+        request_bytes_max: int = REQUEST_BYTES_MAX,
         meter: Meter | None = None,
         sasl: Callable[[], ClientExchange] | None = None,
     ) -> None:
@@ -143,6 +147,7 @@ class Session:
         self._sasl = sasl
         self._exchange: ClientExchange | None = None  # of this connection, while it goes on
         self._lease = Lease(lease_margin_ms)
+        self._request_bytes_max = request_bytes_max
         self._read_only_will_do = read_only
         self._read_only = False
         self._known = credentials is not None
@@ -226,7 +231,9 @@ class Session:
         The watcher is registered when the answer shows that the server holds the watch.
 
         Raises:
-            LocalProtocolError: too many requests wait already.
+            LocalProtocolError: too many requests wait already, or this one is larger than a server
+                takes, which would close the connection without an answer.
+            TypeError, ValueError: the op cannot be encoded.
             ClosingError: the session is being closed.
             SessionExpiredError: the session is over.
         """
@@ -234,8 +241,12 @@ class Session:
             raise self.failures.expired(op, sent=False)
         if self._closing:
             raise self.failures.closing(op)
-        self._requests.add(Request(op, token, watcher))
-        self._pump(now_ms)
+        request = Request(op, token, watcher)
+        if request.size > self._request_bytes_max:
+            raise self.failures.too_large(op, request.size, self._request_bytes_max)
+        self._requests.add(request)
+        if self._phase is _Phase.ESTABLISHED:
+            self._requests.pump(now_ms)
 
     def withdraw(self, token: object) -> bool:
         """Take back a request; return whether it had not been sent, so that it never will be."""
@@ -260,7 +271,9 @@ class Session:
             return []
         if not self.session_id:
             return [*self._hang_up("closed by the client", now_ms), *self._end_closed()]
-        self.submit(CloseSession(), token, now_ms)
+        self._requests.add_last(Request(CloseSession(), token, None))
+        if self._phase is _Phase.ESTABLISHED:
+            self._requests.pump(now_ms)
         self._closing = True
         return self.flush(now_ms)
 
@@ -336,7 +349,7 @@ class Session:
         except RemoteProtocolError as error:
             effects += self._hang_up(f"the server broke the protocol: {error}", now_ms)
         if self._phase is _Phase.ESTABLISHED:
-            self._pump(now_ms)
+            self._requests.pump(now_ms)
         effects += self.flush(now_ms)
         return [*effects, *self.check_lease(now_ms)]
 
@@ -436,15 +449,9 @@ class Session:
 
     def _send_auth(self, identity: _Identity, now_ms: int) -> None:
         self._auths_outstanding.append((identity, now_ms))
-        self._requests.output.append(
-            encode_request(XID_AUTH, Auth(0, identity.scheme, identity.auth))
-        )
+        self._requests.output.append(identity.packet)
 
     # Requests and their answers.
-
-    def _pump(self, now_ms: int) -> None:
-        if self._phase is _Phase.ESTABLISHED:
-            self._requests.pump(now_ms)
 
     def _answered(self, frame: bytes, effects: list[Effect]) -> None:
         xid, zxid, code = decode_reply_header(frame)

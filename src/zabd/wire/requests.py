@@ -32,7 +32,9 @@ SET_WATCHES_XID: Final = -8
 
 _HEADER: Final = struct.Struct(">ii")  # xid, type
 _read_header: Final = _HEADER.unpack_from
-_FRAME_HEADER: Final = struct.Struct(">iii")  # length, xid, type
+pack_header: Final = struct.Struct(">iii").pack
+"""Length, xid and type, which go in front of a record; the length counts but itself."""
+
 _CONNECT: Final = struct.Struct(">iqiq")  # protocolVersion, lastZxidSeen, timeOut, sessionId
 
 _READERS: Final = {opcode: codec.read for opcode, codec in REQUESTS.items()}
@@ -111,12 +113,22 @@ def decode_path_watch(frame: bytes) -> tuple[str, bool]:
 
 def encode_request(xid: int, op: Op) -> bytes:
     """The framed request; LocalProtocolError if the op has no form on the wire."""
+    body = encode_record(op)
+    return pack_header(HEADER_SIZE + len(body), xid, op.opcode) + body
+
+
+def encode_record(op: Op) -> bytes:
+    """What a request has behind its header, which is all that can fail.
+
+    Raises:
+        LocalProtocolError: the op has no form on the wire, or a number does not fit.
+        TypeError, ValueError: a field is not what the op asks for.
+    """
     codec = REQUESTS.get(op.opcode)
     if codec is None:
         raise LocalProtocolError(f"{type(op).__name__} is internal to an ensemble")
     try:
-        body = codec.write(op)
-        return _FRAME_HEADER.pack(HEADER_SIZE + len(body), xid, op.opcode) + body
+        return codec.write(op)
     except struct.error as misfit:
         raise LocalProtocolError(f"{op!r} does not fit its record: {misfit}") from None
 
