@@ -1,6 +1,7 @@
 """Claims about the queues, on scripted servers in virtual time."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from tests.client.fast_loop import FastLoop, run, wait_until
@@ -118,6 +119,66 @@ def test_a_cancelled_get_does_not_swallow_a_value() -> None:
             assert getting.cancelled()
             await asyncio.sleep(1)
             assert [await queue.get(), await queue.get()] == [b"0", b"1"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [Queue, PriorityQueue])
+@pytest.mark.parametrize("steps", range(12))
+def test_the_next_get_goes_on_where_a_cancelled_one_was(kind: type[Queue], steps: int) -> None:
+    """At once, at whatever step it was: it neither hangs beside the value nor comes out of order."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            for values in ([b"0"], [b"0", b"1", b"2"]):
+                queue = kind(zk, PATH)
+                await queue.put_all(values)
+                got: list[bytes | None] = []
+                with suppress(TimeoutError):
+                    got.append(await queue.get(timeout=0.0005 + 0.001 * steps))
+                while len(got) < len(values):
+                    got.append(await queue.get(timeout=10))
+                assert got == values
+                assert await queue.get(blocking=False) is None
+
+    run(main)
+
+
+def test_who_does_not_block_is_not_held_up_by_who_waits() -> None:
+    """There is nothing for it: what comes is for the one that waits."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            queue = Queue(zk, PATH)
+            waiting = asyncio.ensure_future(queue.get())
+            await asyncio.sleep(1)
+            async with asyncio.timeout(1):
+                assert await queue.get(blocking=False) is None
+            await queue.put(b"x")
+            assert await waiting == b"x"
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [Queue, LockingQueue])
+def test_a_get_without_a_deadline_has_none(kind: type[Queue | LockingQueue]) -> None:
+    """That of single operations is not its own, however long the ensemble is out of reach."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, operation_timeout=1) as zk:
+            queue = kind(zk, PATH)
+            assert await queue.get(blocking=False) is None
+            waiting = asyncio.ensure_future(queue.get())
+            await asyncio.sleep(1)
+            loop.black_hole = True
+            await asyncio.sleep(600)
+            loop.black_hole = False
+            async with connect(ensemble.hosts) as other:
+                await kind(other, PATH).put(b"x")
+            assert await waiting is not None
 
     run(main)
 

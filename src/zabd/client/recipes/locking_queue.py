@@ -21,10 +21,11 @@ from typing import Self
 
 from zabd.client.client import Client
 from zabd.client.events import EventStream
+from zabd.client.operations import Timeout
 from zabd.client.recipes.bound import Bound
 from zabd.client.recipes.claim import Claim, ClaimGoneError
 from zabd.client.recipes.lock import LockLostError
-from zabd.client.recipes.queue import DEFAULT_PRIORITY, Entries
+from zabd.client.recipes.queue import DEFAULT_PRIORITY, Entries, limit_of
 from zabd.model.acl import Acl
 from zabd.model.errors import (
     ConnectionLossError,
@@ -154,19 +155,20 @@ class LockingQueue:
             TimeoutError: there was none within `timeout` seconds.
             SessionExpiredError: the session ended while waiting.
         """
-        stream: EventStream[WatchEvent] = EventStream()
+        stream: EventStream[WatchEvent] | None = EventStream() if blocking else None
         try:
             async with asyncio.timeout(timeout):
                 while True:
-                    for name in await self._free(stream if blocking else None):
-                        if (item := await self._take(name)) is not None:
+                    for name in await self._free(stream):
+                        if (item := await self._take(name, limit_of(stream))) is not None:
                             return item
-                    if not blocking:
+                    if stream is None:
                         return None
                     await anext(stream)
         finally:
-            self._client.unwatch(self._entries.path, stream)
-            self._client.unwatch(self._taken, stream)
+            if stream is not None:
+                self._client.unwatch(self._entries.path, stream)
+                self._client.unwatch(self._taken, stream)
 
     async def size(self) -> int:
         """How many items there are now, held ones included."""
@@ -176,13 +178,15 @@ class LockingQueue:
         names = await self._entries.names(stream)
         while True:
             try:
-                taken = set(await self._client.get_children(self._taken, watch=stream))
+                limit = limit_of(stream)
+                taken = await self._client.get_children(self._taken, watch=stream, timeout=limit)
             except NoNodeError:
-                await self._client.ensure_path(self._taken, acl=self._acl)
+                await self._entries.ensure(self._taken)
             else:
-                return [name for name in names if name not in taken]
+                held = set(taken)
+                return [name for name in names if name not in held]
 
-    async def _take(self, name: str) -> Item | None:
+    async def _take(self, name: str, limit: Timeout) -> Item | None:
         entry = join(self._entries.path, name)
         claim = Claim(self._client, join(self._taken, name), b"", acl=self._acl)
         try:
@@ -192,7 +196,7 @@ class LockingQueue:
                 # Another has it, or had it.
                 await claim.remove()
                 return None
-            data, _ = await self._client.get(entry)
+            data, _ = await self._client.get(entry, timeout=limit)
         except BaseException:
             claim.remove_soon()
             raise

@@ -8,6 +8,7 @@ Invariants
     I1  A put whose reply is lost puts one item; a get whose reply is lost takes one. Both travel
         with a receipt (`client.recipes.receipt`).
     I2  An item whose taker was cancelled in the middle is kept here, and is the next one of `get`.
+        One taking is under way at a time: the next `get` waits for what a cancelled one began.
 
 Znodes, as kazoo's: ``<path>/entry-<priority>-<number>``, persistent; the receipts beside it, in
 ``<path>-__receipts__``. Cost: a put is 1 write; a get is 2 reads and 1 write, the list being read
@@ -15,18 +16,22 @@ once for many by a `Queue`; waiting is 1 read for each change of an empty queue.
 """
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import Sequence
 
 from zabd.client.client import Client
 from zabd.client.events import EventStream
+from zabd.client.operations import UNSET, Timeout
 from zabd.client.recipes.receipt import Receipt
 from zabd.model.acl import Acl
-from zabd.model.errors import NoNodeError, SessionExpiredError
+from zabd.model.errors import NoNodeError, OperationTimeoutError
 from zabd.model.ops import Create, CreateMode, Delete
 from zabd.model.paths import check_path, join
 from zabd.model.watch_events import WatchEvent
+
+log = logging.getLogger("zabd.client.recipes")
 
 DEFAULT_PRIORITY = 100
 PRIORITY_MAX = 999
@@ -63,15 +68,33 @@ class Entries:
             try:
                 return await self.receipt.write(ops)
             except NoNodeError:
-                await self.client.ensure_path(self.path, acl=self.acl)
+                await self.ensure(self.path)
 
     async def names(self, stream: EventStream[WatchEvent] | None = None) -> list[str]:
-        """The entries, first come first; with a watch on them if there is a stream."""
+        """The entries, first come first; with a watch on them if there is a stream.
+
+        Who watches waits as long as it takes, and has a limit of its own, or none.
+        """
+        limit = limit_of(stream)
         while True:
             try:
-                return in_order(await self.client.get_children(self.path, watch=stream))
+                names = await self.client.get_children(self.path, watch=stream, timeout=limit)
             except NoNodeError:
-                await self.client.ensure_path(self.path, acl=self.acl)
+                await self.ensure(self.path)
+            else:
+                return in_order(names)
+
+    async def ensure(self, path: str) -> None:
+        """Create a parent, in the time of an operation; whoever misses it still asks once more."""
+        try:
+            await self.client.ensure_path(path, acl=self.acl)
+        except OperationTimeoutError as error:
+            log.info("creating %s again: %s", path, error)
+
+
+def limit_of(stream: EventStream[WatchEvent] | None) -> Timeout:
+    """No limit for one request of somebody who watches and waits, the client's for others."""
+    return UNSET if stream is None else None
 
 
 class Queue:
@@ -84,6 +107,8 @@ class Queue:
         self._turn = asyncio.Lock()
         self._known: deque[str] = deque()
         self._kept: deque[bytes] = deque()
+        self._taking: asyncio.Task[None] | None = None
+        self._waiting = False
 
     async def put(self, value: bytes) -> None:
         """Put a value in.
@@ -105,6 +130,8 @@ class Queue:
             SessionExpiredError: the session ended; with `maybe_applied`, perhaps behind the taking
                 of a value, which is then nobody's.
         """
+        if self._waiting and not blocking:
+            return None  # another one waits here, and what comes now is for it
         async with asyncio.timeout(timeout):
             async with self._turn:
                 return await self._get(blocking=blocking)
@@ -114,49 +141,62 @@ class Queue:
         return len(await self._entries.names())
 
     async def _get(self, *, blocking: bool) -> bytes | None:
-        stream: EventStream[WatchEvent] = EventStream()
+        stream: EventStream[WatchEvent] | None = EventStream() if blocking else None
         try:
             while True:
+                if self._taking is not None:
+                    await self._settle(self._taking)
                 if self._kept:
                     return self._kept.popleft()
                 if self._known:
-                    await self._take(self._known[0])
+                    await self._take(self._known[0], limit_of(stream))
                     continue
-                self._known.extend(await self._entries.names(stream if blocking else None))
+                self._known.extend(await self._entries.names(stream))
                 if not self._known:
-                    if not blocking:
+                    if stream is None:
                         return None
-                    await anext(stream)
+                    await self._event(stream)
         finally:
-            self._client.unwatch(self.path, stream)
+            if stream is not None:
+                self._client.unwatch(self.path, stream)
 
-    async def _take(self, name: str) -> None:
-        """Take an entry out, into `_kept`: if we are cancelled meanwhile, it is not lost."""
+    async def _event(self, stream: EventStream[WatchEvent]) -> None:
+        self._waiting = True
+        try:
+            await anext(stream)
+        finally:
+            self._waiting = False
+
+    async def _take(self, name: str, limit: Timeout) -> None:
+        """Begin to take an entry out, into `_kept`: if we are cancelled meanwhile, it is not lost."""
         path = join(self.path, name)
         try:
-            data, _ = await self._client.get(path)
+            data, _ = await self._client.get(path, timeout=limit)
         except NoNodeError:
             self._known.clear()  # somebody else takes too
             return
-        taking = self._client.spawn(self._delete(path, data or b""))
+        self._taking = self._client.spawn(self._delete(name, data or b""))
+
+    async def _settle(self, taking: asyncio.Task[None]) -> None:
+        """Wait for the taking that is under way, whoever began it."""
         try:
             await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            self._known.clear()
-            raise
+        finally:
+            if taking.done():
+                self._taking = None
 
-    async def _delete(self, path: str, value: bytes) -> None:
+    async def _delete(self, name: str, value: bytes) -> None:
         try:
-            await self._entries.receipt.write([Delete(path, -1)])
+            await self._entries.receipt.write([Delete(join(self.path, name), -1)])
         except NoNodeError:
             self._known.clear()
-        except SessionExpiredError:
+        except BaseException:
             self._known.clear()
             raise
         else:
             self._kept.append(value)
-            if self._known:
-                self._known.popleft()
+            if name in self._known:
+                self._known.remove(name)
 
 
 class PriorityQueue(Queue):
