@@ -126,7 +126,7 @@ def test_a_cancelled_get_does_not_swallow_a_value() -> None:
 @pytest.mark.parametrize("kind", [Queue, PriorityQueue])
 @pytest.mark.parametrize("steps", range(12))
 def test_the_next_get_goes_on_where_a_cancelled_one_was(kind: type[Queue], steps: int) -> None:
-    """At once, at whatever step it was: it neither hangs beside the value nor comes out of order."""
+    """At whatever step that was: it neither hangs beside the value nor is out of order."""
 
     async def main(loop: FastLoop) -> None:
         ensemble = ScriptedEnsemble(loop)

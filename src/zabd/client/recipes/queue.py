@@ -168,7 +168,7 @@ class Queue:
             self._waiting = False
 
     async def _take(self, name: str, limit: Timeout) -> None:
-        """Begin to take an entry out, into `_kept`: if we are cancelled meanwhile, it is not lost."""
+        """Begin to take an entry out, into `_kept`: if we are cancelled then, it is not lost."""
         path = join(self.path, name)
         try:
             data, _ = await self._client.get(path, timeout=limit)
