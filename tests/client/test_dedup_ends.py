@@ -20,6 +20,7 @@ from tests.client.fast_loop import LATENCY, FastLoop, run, wait_until
 from tests.client.scripted_server import LOSE_REQUEST, PASS, ScriptedEnsemble
 
 from zabd.client import SessionState, connect
+from zabd.client.recipes.bound import RESENDS_MAX
 from zabd.client.recipes.dedup import (
     Attempt,
     Completed,
@@ -36,6 +37,7 @@ from zabd.client.recipes.dedup.options import TTL_MS_MAX
 from zabd.client.recipes.dedup.records import Started
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import (
+    ConnectionLossError,
     KeeperError,
     LocalProtocolError,
     NoAuthError,
@@ -55,6 +57,7 @@ from zabd.model.ops import (
     SetData,
 )
 from zabd.model.results import MultiPart
+from zabd.model.session import ConnectRequest
 
 UNSAYABLE = b"report-\xff.pdf".decode(errors="surrogateescape")
 
@@ -544,5 +547,64 @@ def test_no_checkpoint_is_begun_behind_the_end() -> None:
             await first
             with pytest.raises(LocalProtocolError, match="has ended"):
                 await second
+
+    run(main)
+
+
+# More than the servers take: a stock server closes the connection without an answer.
+
+
+def _break_above(ensemble: ScriptedEnsemble, limit: int) -> None:
+    def fault(connection: object, op: Op) -> str:
+        parts = op.ops if isinstance(op, Multi) else ()
+        large = any(len(getattr(part, "data", None) or b"") > limit for part in parts)
+        return LOSE_REQUEST if large else PASS
+
+    ensemble.faults.append(fault)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_outcome_that_breaks_every_connection_is_recorded_without_its_value(
+    *, fails: bool
+) -> None:
+    """After a bounded number of tries: suppression is kept, and the client has its peace again."""
+
+    async def work(ctx: Attempt) -> str:
+        if fails:
+            raise PermanentError("x" * 5000)
+        return "x" * 5000
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        _break_above(ensemble, 2000)
+        async with connect(ensemble.hosts) as zk:
+            with pytest.raises(PermanentError if fails else ResultTooLargeError) as caught:
+                await Dedup(zk, max_inline=10_000).run(KEY, work)
+            assert "recorded without" in str(caught.value.__notes__ if fails else caught.value)
+            assert nodes(ensemble) == ["result"]
+            assert len(ensemble.seen(ConnectRequest)) <= RESENDS_MAX + 2
+            record = (await Dedup(zk).status(KEY)).record
+            assert record is not None
+            assert record.omitted
+            assert record.digest
+            assert record.status == ("FAILED" if fails else "COMPLETED")
+
+    run(main)
+
+
+def test_a_checkpoint_that_breaks_every_connection_is_an_error_after_a_while() -> None:
+    """And the attempt can end: its journal is what it was."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        _break_above(ensemble, 2000)
+        async with connect(ensemble.hosts) as zk:
+            async with Dedup(zk).hold(KEY) as ctx:
+                with pytest.raises(ConnectionLossError, match="broke each of the"):
+                    await ctx.checkpoint("half", "x" * 5000)
+                await ctx.checkpoint("half", "x")
+                await ctx.complete("done")
+            assert len(ensemble.seen(ConnectRequest)) <= RESENDS_MAX + 2
+            assert nodes(ensemble) == ["result"]
 
     run(main)

@@ -187,8 +187,9 @@ class Attempt:
         kept = outcome.keep(self._request, value)
         started = self._keeper.started
         await self._commit(outcome.completed(self._request, self._place, started, kept, result_ref))
-        if kept.error is not None:
-            raise kept.error
+        unfit = self._unfit(kept)
+        if unfit is not None:
+            raise unfit
 
     async def fail(self, error: BaseException, *, kind: str | None = None) -> None:
         """Record a failure: later callers get it replayed as `ReplayedFailureError`.
@@ -236,7 +237,7 @@ class Attempt:
         self._require_open_to_end()
         kept = outcome.keep_failure(self._request, error, kind)
         await self._commit(outcome.failed(self._request, self._place, self._keeper.started, kept))
-        return kept.error
+        return self._unfit(kept)
 
     @property
     def driver_gate(self) -> Gate:
@@ -253,6 +254,13 @@ class Attempt:
     async def _commit(self, result: Result) -> None:
         self._end()
         await self._ending.commit(result)
+
+    def _unfit(self, kept: outcome.Value) -> Exception | None:
+        """Why the record has not all of the outcome, if so."""
+        recorded = self._ending.result
+        if kept.omitted or recorded is None or not recorded.omitted:
+            return kept.error
+        return outcome.omission(self._request)
 
     def _end(self) -> bool:
         if self._ended:

@@ -5,10 +5,14 @@ Invariants
         lock: it is recorded by the owner at that zxid, once, or not at all.
     I2  Success is told only of an outcome that is recorded with our attempt id; that nothing was
         recorded is told only when the ensemble has said so.
+    I3  A record that breaks each connection it is sent on, or that the client refuses to send, is
+        sent without its value: a value that is too large costs itself, never the record.
 """
 
 from typing import TYPE_CHECKING
 
+from zabd.client.recipes.bound import Resends
+from zabd.client.recipes.dedup import outcome
 from zabd.client.recipes.dedup.errors import FencedError
 from zabd.client.recipes.dedup.records import Result
 from zabd.model.errors import (
@@ -19,6 +23,7 @@ from zabd.model.errors import (
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
+    ZabdError,
 )
 from zabd.model.ops import Delete, MultiOp
 
@@ -35,7 +40,7 @@ class NotCommittedError(Exception):
 
 
 class Commit:
-    """One outcome on its way into the ledger; `run` is called once.
+    """One outcome on its way into the ledger; `run` is called once, `result` is what it recorded.
 
     `journal` says whether there is one to end, `replaces` the version of an older outcome that
     does not count any more.
@@ -45,10 +50,11 @@ class Commit:
         self, ledger: "Ledger", result: Result, *, journal: bool, replaces: int | None
     ) -> None:
         self._ledger = ledger
-        self._result = result
+        self.result = result
         self._journal = journal
         self._replaces = replaces
         self._in_doubt = False
+        self._resends = Resends()
 
     async def run(self) -> None:
         """Record it.
@@ -70,10 +76,15 @@ class Commit:
                 self._in_doubt = True
                 if await self._recorded():
                     return
+                await self._pause(error)
                 # Without it the lock's name may be somebody else's, and the guard would pass.
                 if not await self._ledger.place.is_still():
                     raise FencedError(f"{self._ledger.place.path} is gone") from error
                 self._ledger.meter.lost_reply("commit", "resent")
+            except LocalProtocolError as error:
+                # With more than the servers take nothing is sent; without the value it may be. If
+                # it is for another reason, that holds for the next try as well.
+                self._omit(error)
             except FencedError:
                 if self._in_doubt and await self._recorded():
                     return
@@ -91,7 +102,7 @@ class Commit:
         ledger = self._ledger
         drops = [Delete(ledger.started_path)] if self._journal else []
         old = [] if self._replaces is None else [Delete(ledger.result_path, self._replaces)]
-        return [*drops, *old, ledger.create_result(self._result), Delete(ledger.place.path)]
+        return [*drops, *old, ledger.create_result(self.result), Delete(ledger.place.path)]
 
     def _leave_out(self, error: NoNodeError) -> None:
         """Something that was to be deleted is gone: its time ran out during a very long run."""
@@ -104,10 +115,26 @@ class Commit:
 
     async def _recorded(self) -> bool:
         """Whether our outcome is there, after a commit without an answer (I2)."""
-        recorded = await self._ledger.is_recorded(self._result)
-        if recorded and self._in_doubt:
+        recorded = await self._ledger.recorded(self.result.attempt_id)
+        if recorded is None:
+            return False
+        self.result = recorded
+        if self._in_doubt:
             self._ledger.meter.lost_reply("commit", "adopted")
-        return recorded
+        return True
+
+    async def _pause(self, error: ConnectionLossError) -> None:
+        """Before it is sent again; what was sent often enough goes without its value (I3)."""
+        try:
+            await self._resends.pause(error)
+        except ConnectionLossError as hopeless:
+            self._omit(hopeless)
+
+    def _omit(self, error: ZabdError) -> None:
+        if self.result.omitted:
+            raise error  # it is not the value
+        self.result = outcome.without_value(self.result)
+        self._resends = Resends()
 
     async def _settle_elsewhere(self, *, maybe: bool) -> None:
         """The commit may have landed before the session ended: only a new session can tell."""
@@ -124,7 +151,7 @@ class Commit:
             raise NotCommittedError(known=True) from None
         except (KeeperError, LocalProtocolError) as error:
             raise NotCommittedError(known=False) from error
-        ours = Result.decode(data).attempt_id == self._result.attempt_id
+        ours = Result.decode(data).attempt_id == self.result.attempt_id
         self._ledger.meter.lost_reply("commit", "adopted" if ours else "gone")
         if not ours:
             raise NotCommittedError(known=True)

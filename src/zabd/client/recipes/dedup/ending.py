@@ -106,7 +106,7 @@ class Ending:
         journal = request.options.journal
         try:
             with request.span("commit", attempt=self._number, status=result.status):
-                await self._ledger.commit(result, journal=journal, replaces=self._replaces)
+                result = await self._ledger.commit(result, journal=journal, replaces=self._replaces)
         except NotCommittedError as error:
             lost = request.error(SessionLostError, "the session ended before the outcome was kept")
             lost.committed = False if error.known else None

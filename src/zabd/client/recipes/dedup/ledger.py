@@ -11,7 +11,7 @@ Invariants
 Dedup recipe, sections 4, 6 and 11.
 """
 
-from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.bound import Bound, Resends
 from zabd.client.recipes.dedup.commit import Commit
 from zabd.client.recipes.dedup.errors import FencedError
 from zabd.client.recipes.dedup.meter import DedupMeter
@@ -60,11 +60,11 @@ class Ledger:
         found = await self._bound.get(self.started_path)
         return None if found is None else (Started.decode(found.data), found.stat)
 
-    async def is_recorded(self, result: Result) -> bool:
-        """Whether this outcome is the recorded one, by all that the leader knows."""
+    async def recorded(self, attempt_id: str) -> Result | None:
+        """The outcome of this attempt, if it is the recorded one, by all that the leader knows."""
         await self._bound.sync(self.place.parent)
         found = await self.result()
-        return found is not None and found[0].attempt_id == result.attempt_id
+        return found[0] if found is not None and found[0].attempt_id == attempt_id else None
 
     # Writing.
 
@@ -90,12 +90,14 @@ class Ledger:
             ops.append(self.create_started(started))
         else:
             ops.append(SetData(self.started_path, started.encode(), over))
+        resends = Resends()
         while True:
             try:
                 await self.guarded(ops)
-            except ConnectionLossError:
+            except ConnectionLossError as error:
                 if await self._has_begun(started):
                     return
+                await resends.pause(error)
             except (NodeExistsError, BadVersionError, NoNodeError) as error:
                 raise RecordsChangedError from error
             else:
@@ -108,13 +110,14 @@ class Ledger:
 
         Raises:
             FencedError: the lock is not ours, or the journal is another attempt's.
+            ConnectionLossError: it has not happened, and breaks each connection it is sent on.
         """
-        version = -1
+        resends, version = Resends(), -1
         while True:
             try:
                 write = SetData(self.started_path, started.encode(), version)
                 return (await self.guarded([write, *more]))[1:]
-            except ConnectionLossError:
+            except ConnectionLossError as error:
                 await self._bound.sync(self.place.parent)
                 found = await self.started()
                 if found is not None and _same_phase(found[0], started):
@@ -122,6 +125,7 @@ class Ledger:
                     return ()
                 # The lock's name may be somebody else's by now: only this journal is replaced.
                 version = self._own_version(found, started)
+                await resends.pause(error)
                 self.meter.lost_reply("checkpoint", "resent")
             except BadVersionError as error:
                 if version == -1 or error.op_index != 0:
@@ -138,9 +142,14 @@ class Ledger:
             pass  # another one comes long before it would matter
         return True
 
-    async def commit(self, result: Result, *, journal: bool, replaces: int | None) -> None:
-        """Record the outcome and give the lock back, at one zxid: see `Commit`."""
-        await Commit(self, result, journal=journal, replaces=replaces).run()
+    async def commit(self, result: Result, *, journal: bool, replaces: int | None) -> Result:
+        """Record the outcome and give the lock back, at one zxid: see `Commit`.
+
+        Returns what is recorded: without the value, if that is what no server takes.
+        """
+        commit = Commit(self, result, journal=journal, replaces=replaces)
+        await commit.run()
+        return commit.result
 
     async def clear(self, instead: Started | None = None) -> None:
         """Delete our journal and give the lock back: nothing has happened, the key is free.
@@ -152,10 +161,12 @@ class Ledger:
         if instead is not None:
             ours = SetData(self.started_path, instead.encode())
         ops: list[MultiOp] = [ours, Delete(self.place.path)]
+        resends = Resends(limit=None)  # a server has taken all of this before
         while True:
             try:
                 await self.guarded(ops)
-            except ConnectionLossError:
+            except ConnectionLossError as error:
+                await resends.pause(error)
                 # With its parent gone and made again, the lock's name may be somebody else's.
                 if not await self.place.is_still():
                     self.meter.lost_reply("delete", "gone")

@@ -7,7 +7,7 @@ wrong with a value is told to its caller once the record is kept.
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zabd.client.recipes.dedup.errors import ResultTooLargeError
@@ -68,6 +68,23 @@ def completed(
 def failed(request: Request, place: Place, started: Started, failure: Value) -> Result:
     """The record of a failure."""
     return _record(request, place, started, FAILED, failure, None)
+
+
+def without_value(result: Result) -> Result:
+    """The same outcome without what may be large in it: what no server takes."""
+    failure = result.error and {**result.error, "message": "(too large)", "data": None}
+    data = _json(result.value if result.status == COMPLETED else result.error)
+    digest = hashlib.sha256(data).hexdigest()
+    return replace(result, value=None, error=failure, omitted=True, digest=digest)
+
+
+def omission(request: Request) -> ResultTooLargeError:
+    """What a caller is told whose value no server took."""
+    return request.error(
+        ResultTooLargeError,
+        "the outcome is recorded without its value: with it the record is larger than the servers"
+        " take, so max_inline is above what they are configured for",
+    )
 
 
 def _json(stored: object) -> bytes:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 
-from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.bound import Bound, Resends
 from zabd.client.recipes.place import Place
 from zabd.model.acl import Acl
 from zabd.model.errors import (
@@ -26,6 +26,7 @@ def make_parent(path: str, acl: tuple[Acl, ...]) -> Callable[[Bound], Awaitable[
     op = CreateContainer(path, b"", acl, CreateMode.CONTAINER)
 
     async def make(bound: Bound) -> None:
+        resends = Resends()
         while True:
             try:
                 await bound.multi([op])
@@ -34,8 +35,8 @@ def make_parent(path: str, acl: tuple[Acl, ...]) -> Callable[[Bound], Awaitable[
             except NoNodeError:
                 # The base is an ordinary znode: it must not vanish with the last key.
                 await bound.client.ensure_path(parent_of(path))
-            except ConnectionLossError:
-                continue
+            except ConnectionLossError as error:
+                await resends.pause(error)
             else:
                 return
 
