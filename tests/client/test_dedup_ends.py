@@ -10,6 +10,7 @@ import pytest
 from tests.client.dedup_world import (
     KEY,
     PARENT,
+    commits,
     die_in_the_middle,
     events_of,
     locks,
@@ -17,7 +18,7 @@ from tests.client.dedup_world import (
     returns,
 )
 from tests.client.fast_loop import LATENCY, FastLoop, run, wait_until
-from tests.client.scripted_server import LOSE_REQUEST, PASS, ScriptedEnsemble
+from tests.client.scripted_server import LOSE_REQUEST, PASS, SWALLOW, ScriptedEnsemble
 
 from zabd.client import SessionState, connect
 from zabd.client.recipes.bound import RESENDS_MAX
@@ -46,6 +47,7 @@ from zabd.model.errors import (
 )
 from zabd.model.ops import (
     Check,
+    CloseSession,
     Create,
     Create2,
     CreateMode,
@@ -606,5 +608,59 @@ def test_a_checkpoint_that_breaks_every_connection_is_an_error_after_a_while() -
                 await ctx.complete("done")
             assert len(ensemble.seen(ConnectRequest)) <= RESENDS_MAX + 2
             assert nodes(ensemble) == ["result"]
+
+    run(main)
+
+
+# A commit that a slow server holds while the lease runs out.
+
+
+@pytest.mark.parametrize(
+    ("old_session", "committed"), [("closed", False), ("lives", None), ("commits", True)]
+)
+def test_that_nothing_is_recorded_is_said_only_when_nothing_can_be(
+    old_session: str, *, committed: bool | None
+) -> None:
+    """A session that only we have given up lives until it is closed: its commit may still land."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        held: list[Op] = []
+
+        def hold_back(connection: object, op: Op) -> str:
+            if commits(op):
+                assert isinstance(op, Multi)
+                held.extend(op.ops)
+                return SWALLOW
+            return SWALLOW if isinstance(op, CloseSession) and old_session != "closed" else PASS
+
+        async def live(session: int) -> None:
+            while True:
+                ensemble.touch(session)
+                await asyncio.sleep(1)
+
+        async with connect(ensemble.hosts) as zk:
+            old = zk.session_id
+            ensemble.faults.append(hold_back)
+            completing = asyncio.ensure_future(Dedup(zk).run(KEY, returns("late")))
+            await wait_until(lambda: held)
+            loop.sleep_machine(60)
+            living = asyncio.ensure_future(live(old)) if old_session != "closed" else None
+            ensemble.touch(old)
+            if old_session == "commits":
+                loop.call_later(3, ensemble.commit, old, held)
+            if committed:
+                await completing
+            else:
+                with pytest.raises(SessionLostError) as caught:
+                    await completing
+                assert caught.value.committed is committed
+            assert (zk.session_id == old) is False
+            ensemble.faults.clear()
+            if living is not None:
+                living.cancel()
+            if old_session == "lives":
+                ensemble.commit(old, held)
+                assert (await Dedup(zk).run(KEY, returns(0))).value == "late"
 
     run(main)

@@ -4,16 +4,18 @@ Invariants
     I1  The record, the end of the journal and the end of the lock are one multi, guarded by the
         lock: it is recorded by the owner at that zxid, once, or not at all.
     I2  Success is told only of an outcome that is recorded with our attempt id; that nothing was
-        recorded is told only when the ensemble has said so.
+        recorded is told only when the ensemble has said so, and nothing can be any more.
     I3  A record that breaks each connection it is sent on, or that the client refuses to send, is
         sent without its value: a value that is too large costs itself, never the record.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from zabd.client.client import Client
 from zabd.client.recipes.bound import Resends
 from zabd.client.recipes.dedup import outcome
-from zabd.client.recipes.dedup.errors import FencedError
+from zabd.client.recipes.dedup.errors import FencedError, RecordUnreadableError
 from zabd.client.recipes.dedup.records import Result
 from zabd.model.errors import (
     BadVersionError,
@@ -29,6 +31,10 @@ from zabd.model.ops import Delete, MultiOp
 
 if TYPE_CHECKING:
     from zabd.client.recipes.dedup.ledger import Ledger
+
+
+# While the old session ends: its client closes it as soon as it has a connection for that.
+SETTLE_PAUSE_S = 0.25
 
 
 class NotCommittedError(Exception):
@@ -140,18 +146,43 @@ class Commit:
         """The commit may have landed before the session ended: only a new session can tell."""
         if not maybe:
             raise NotCommittedError(known=True)
-        place, path = self._ledger.place, self._ledger.result_path
-        client, limit = place.client, place.client.session_timeout
+        client = self._ledger.place.client
         try:
-            await client.wait_connected(timeout=limit)
-            await client.sync(place.parent, timeout=limit)
-            data, _ = await client.get(path, timeout=limit)
-        except NoNodeError:
-            self._ledger.meter.lost_reply("commit", "gone")
-            raise NotCommittedError(known=True) from None
+            await client.wait_connected(timeout=client.session_timeout)
+            recorded = await self._ask(client, client.session_timeout)
         except (KeeperError, LocalProtocolError) as error:
             raise NotCommittedError(known=False) from error
-        ours = Result.decode(data).attempt_id == self.result.attempt_id
-        self._ledger.meter.lost_reply("commit", "adopted" if ours else "gone")
-        if not ours:
+        self._ledger.meter.lost_reply("commit", "adopted" if recorded else "gone")
+        if recorded is None:
             raise NotCommittedError(known=True)
+        self.result = recorded
+
+    async def _ask(self, client: Client, limit: float) -> Result | None:
+        """What is recorded of ours, or None when that is final (I2).
+
+        A session that only we have given up lives on at the servers until it is closed or expires,
+        and a commit that a slow server still holds may land until then: the lock, which goes with
+        the session, is the guard of the commit and tells. It is read first.
+        """
+        loop = asyncio.get_running_loop()
+        place, deadline = self._ledger.place, loop.time() + limit
+        while True:
+            await client.sync(place.parent, timeout=limit)
+            lock = await client.exists(place.path, timeout=limit)
+            try:
+                data, _ = await client.get(self._ledger.result_path, timeout=limit)
+            except NoNodeError:
+                if lock is None or lock.czxid != place.token:
+                    return None
+            else:
+                return self._ours(data)
+            if loop.time() >= deadline:
+                raise NotCommittedError(known=False)
+            await asyncio.sleep(SETTLE_PAUSE_S)
+
+    def _ours(self, data: bytes | None) -> Result | None:
+        try:
+            found = Result.decode(data)
+        except RecordUnreadableError:
+            return None  # ours can be read
+        return found if found.attempt_id == self.result.attempt_id else None

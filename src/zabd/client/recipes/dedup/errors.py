@@ -68,7 +68,8 @@ class InDoubtError(DedupError):
 class SessionLostError(DedupError):
     """The session ended while waiting or working.
 
-    `committed` is False when nothing was recorded, None when the ensemble could not be asked.
+    `committed` is False when nothing was recorded, nor will be; None when the ensemble could not
+    tell in time.
     """
 
     http_status = 503
