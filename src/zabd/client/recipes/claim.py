@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from zabd.client.client import Client
 from zabd.client.effects import SessionState
 from zabd.client.events import StateChange
-from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.bound import Bound, Resends
 from zabd.model.acl import Acl
 from zabd.model.errors import (
     ClosingError,
@@ -85,6 +85,8 @@ class Claim:
         Raises:
             NodeExistsError: somebody else's znode is there.
             NoNodeError: its parent is not (with `op_index`), or what `before` asks for.
+            ConnectionLossError: the connection broke each of the many times that it was asked for,
+                as by data above the server's ``jute.maxbuffer``; nothing was done.
             SessionExpiredError: the session ended.
         """
         self._making = self.client.spawn(self._make(bound, [*before, self._create, *after]))
@@ -135,13 +137,16 @@ class Claim:
 
     async def _make(self, bound: Bound | None, ops: list[MultiOp]) -> None:
         self._bound = bound or await Bound.now(self.client)
+        resends = Resends()
         while True:
             try:
                 await self._bound.multi(ops)
-            except ConnectionLossError:
+            except ConnectionLossError as error:
                 await self._bound.sync(self.path)
                 if await self._adopt():
                     return
+                error.maybe_applied = False
+                await resends.pause(error)
             except NodeExistsError:
                 if await self._adopt():
                     return

@@ -25,7 +25,12 @@ from zabd.client.events import EventStream
 from zabd.client.recipes.lock import Lock, LockLostError
 from zabd.client.recipes.place import PlaceGoneError
 from zabd.model.acl import Acl
-from zabd.model.errors import LocalProtocolError, SessionExpiredError, ZabdError
+from zabd.model.errors import (
+    ConnectionLossError,
+    LocalProtocolError,
+    SessionExpiredError,
+    ZabdError,
+)
 
 T = TypeVar("T")
 
@@ -105,6 +110,8 @@ class Election:
         """Stand until elected, for who does without `run`: `stand_down` has to follow.
 
         Raises:
+            ConnectionLossError: the connection broke each time that the znode was asked for, as by
+                an `identifier` above the server's ``jute.maxbuffer``.
             LockTimeoutError: we were not elected within `timeout` seconds.
             LeadershipLostError: the term ended as it began.
             SessionExpiredError: the session ended while waiting.
@@ -175,7 +182,8 @@ class LeaderLatch:
     """Stands for as long as it is open, and says whether it leads; ``async with``, or start/close.
 
     A lost session makes it stand again with the next one. `changes` is an `EventStream` of True and
-    False, for each change of leadership.
+    False, for each change of leadership; it ends with the latch. What keeps it from standing at all
+    (`stand`'s ConnectionLossError) ends it, and is raised by `wait_leading` and `close`.
     """
 
     def __init__(
@@ -216,9 +224,11 @@ class LeaderLatch:
 
         Raises:
             TimeoutError: we did not within `timeout` seconds.
+            LocalProtocolError: the client is closed.
         """
         async with asyncio.timeout(timeout):
             while not self.leading:
+                self._require_standing()
                 self._leads.clear()
                 await self._leads.wait()
 
@@ -230,6 +240,7 @@ class LeaderLatch:
         """Stand; returns at once."""
         if self._task is None:
             self._task = self._client.spawn(self._stand())
+            self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Stand down; returns once the znode is gone, or the session with it.
@@ -258,10 +269,26 @@ class LeaderLatch:
     ) -> None:
         await self.close()
 
+    def _ended(self, _: "asyncio.Task[None]") -> None:
+        """Wake whoever waits for what does not come any more."""
+        self._leads.set()
+        self.changes.close()
+
+    def _require_standing(self) -> None:
+        task = self._task
+        if task is None or not task.done():
+            return
+        if not task.cancelled():
+            task.result()
+        raise LocalProtocolError(f"the latch at {self.path} has ended with its client")
+
     async def _stand(self) -> None:
         while True:
             try:
                 await self._lock.acquire()
+            except ConnectionLossError:
+                log.exception("cannot stand at %s", self.path)
+                raise
             except ZabdError as error:
                 if self._client.closed:
                     return

@@ -161,6 +161,8 @@ class Lock:
 
         Raises:
             LockTimeoutError: it was not free within `timeout` seconds, connected or not.
+            ConnectionLossError: the connection broke each time that the znode was asked for, as by
+                an `identifier` above the server's ``jute.maxbuffer``.
             SessionExpiredError: the session ended before the lock was ours.
             LockLostError: the re-entrant lock is ours, and lost.
         """

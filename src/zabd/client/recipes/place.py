@@ -22,7 +22,7 @@ from typing import NamedTuple
 from zabd.client.client import Client
 from zabd.client.effects import SessionState
 from zabd.client.events import EventStream, StateChange
-from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.bound import Bound, Resends
 from zabd.client.recipes.contenders import (
     EXCLUSIVE,
     Contender,
@@ -30,6 +30,7 @@ from zabd.client.recipes.contenders import (
     contenders_among,
     sequence_of,
 )
+from zabd.client.recipes.parents import ensure_path
 from zabd.client.recipes.sequential import create, find_own
 from zabd.client.recipes.transition_log import TransitionLog
 from zabd.model.acl import Acl
@@ -103,6 +104,7 @@ class Place:
         self._bound: Bound | None = None
         self._taking: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
+        self._may_exist = False
         self._told_acquired = False
         self._told_end = False
         self._at_end = [client.on_transition(self._on_transition)]
@@ -153,6 +155,8 @@ class Place:
         Cancelling the caller does not stop the creation; `leave` waits for it and undoes it.
 
         Raises:
+            ConnectionLossError: the connection broke each of the many times that it was asked for,
+                as by data above the server's ``jute.maxbuffer``; there is no znode.
             ParentChurnError: the parent kept vanishing.
             SessionExpiredError: the session ended.
         """
@@ -184,7 +188,10 @@ class Place:
     async def find_own(self) -> bool:
         """Look for a znode of ours after a lost reply (I2); return whether it was adopted."""
         bound = self.bound
+        # Until the search has ended well there may be one (I1).
+        self._may_exist = True
         own = await find_own(bound, self.parent, self.prefix, self.rule)
+        self._may_exist = False
         if not own:
             return False
         name, stat = own[0]
@@ -198,6 +205,7 @@ class Place:
 
     async def _take(self) -> None:
         bound = await self.bind()
+        resends = Resends()
         rounds = 0
         while True:
             try:
@@ -212,15 +220,17 @@ class Place:
                 log.debug("creating %s, which is not there (yet, or any more)", self.parent)
                 self._transitions.parent_missing(self)
                 await self._make_parent(bound)
-            except ConnectionLossError:
+            except ConnectionLossError as error:
                 if await self.find_own():
                     return
+                error.maybe_applied = False
+                await resends.pause(error)
                 self._transitions.resent(self)
             else:
                 return
 
     async def _make_plain_parent(self, bound: Bound) -> None:
-        await bound.client.ensure_path(self.parent, acl=self.acl)
+        await ensure_path(bound, self.parent, self.acl)
 
     # Waiting in it.
 
@@ -334,6 +344,8 @@ class Place:
     async def _leave(self, outcome: str) -> None:
         await self.taken()
         try:
+            if self._may_exist and not self._told_end:
+                await self.find_own()
             if self.name and not self._told_end:
                 assert self.stat is not None, "it was adopted"
                 await self.bound.delete_this(self.path, self.stat)
@@ -343,7 +355,8 @@ class Place:
             pass
         except KeeperError as error:
             # Not ours to delete any more (an ACL was changed): it ends with the session.
-            log.exception("cannot delete %s, which stays until our session ends", self.path)
+            path = join(self.parent, self.name or self.prefix)
+            log.exception("cannot delete %s, which stays until our session ends", path)
             self.stuck = error
             return
         self.left(outcome)

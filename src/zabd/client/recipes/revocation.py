@@ -4,12 +4,15 @@ Curator's convention: who wants the lock sets the holder's data to ``__REVOKE__`
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from zabd.client.events import EventStream
 from zabd.client.recipes.place import Place
-from zabd.model.errors import SessionExpiredError
+from zabd.model.errors import KeeperError, SessionExpiredError
 from zabd.model.watch_events import EventType, WatchEvent
+
+log = logging.getLogger("zabd.client.recipes")
 
 REVOKE = b"__REVOKE__"
 
@@ -37,9 +40,12 @@ class Revocation:
         self._place.client.unwatch(self._place.path, self._stream)
 
     async def _run(self) -> None:
-        async for event in self._stream:
-            if event.type in {EventType.NONE, EventType.DELETED} or await self._asked_for():
-                return
+        try:
+            async for event in self._stream:
+                if event.type in {EventType.NONE, EventType.DELETED} or await self._asked_for():
+                    return
+        except KeeperError:
+            log.exception("%s: nobody hears any more that it is asked for", self._place.path)
 
     async def _asked_for(self) -> bool:
         """Read our data, with a watch; tell if it was asked for."""

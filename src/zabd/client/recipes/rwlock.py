@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import ClassVar
 
 from zabd.client.client import Client
+from zabd.client.recipes.bound import Resends
 from zabd.client.recipes.contenders import READER, WRITER, Rule
 from zabd.client.recipes.lock import Lock, LockLostError
 from zabd.client.recipes.place import Place
@@ -180,10 +181,13 @@ class ReadWriteLock:
             Create(path, place.data, place.acl, CreateMode.EPHEMERAL),
             Delete(place.path),
         ]
+        resends = Resends()
         while True:
+            lost: ConnectionLossError | None = None
             try:
                 await bound.multi(ops)
-            except ConnectionLossError:
+            except ConnectionLossError as error:
+                lost = error
                 await bound.sync(path)
             except NoNodeError as error:
                 raise LockLostError(f"{place.path} was deleted by somebody else") from error
@@ -191,3 +195,5 @@ class ReadWriteLock:
             stat = await bound.stat(path)
             if stat is not None:
                 return name, stat
+            if lost is not None:
+                await resends.pause(lost)

@@ -19,14 +19,16 @@ from types import TracebackType
 
 from zabd.client.client import Client
 from zabd.client.events import EventStream
+from zabd.client.recipes.bound import Bound
 from zabd.client.recipes.claim import Claim, ClaimGoneError
 from zabd.client.recipes.lock import LockLostError, LockTimeoutError
+from zabd.client.recipes.parents import ensure_path
 from zabd.client.recipes.place import Place, PlaceGoneError
 from zabd.client.recipes.transitions import PlaceLog
 from zabd.model.acl import Acl
 from zabd.model.errors import NodeExistsError, NoNodeError, SessionExpiredError
-from zabd.model.ops import Check, Delete, GetChildren
-from zabd.model.paths import check_path, join
+from zabd.model.ops import Check, Create, Delete, GetChildren
+from zabd.model.paths import check_path, join, parent_of
 from zabd.model.results import ChildrenResult
 from zabd.model.watch_events import EventType, WatchEvent
 
@@ -120,7 +122,7 @@ class Semaphore:
         """
         try:
             async with asyncio.timeout(timeout):
-                await self._agree()
+                await self._agree(await Bound.now(self._client))
                 return await self._acquire(blocking=blocking)
         except TimeoutError:
             raise LockTimeoutError(f"{self.path}: no lease within {timeout} s") from None
@@ -159,30 +161,29 @@ class Semaphore:
             del self._entered[task]
         await lease.release()
 
-    async def _agree(self) -> None:
+    async def _agree(self, bound: Bound) -> None:
         """Say how many leases there are, or hear it."""
-        if self._agreed:
-            return
         number = str(self.max_leases).encode()
-        try:
-            data, _ = await self._client.get(self.path)
-        except NoNodeError:
-            try:
-                await self._client.retry(
-                    lambda: self._client.create(
-                        self.path, number, acl=self._acl, make_parents=True
-                    ),
-                    idempotent=True,
-                )
-            except NodeExistsError:
-                await self._agree()
-        else:
+        acl = self._client.default_acl if self._acl is None else self._acl
+        while not self._agreed:
+            found = await bound.get(self.path)
+            if found is None:
+                try:
+                    await bound.insist(Create(self.path, number, acl))
+                except NoNodeError:
+                    await ensure_path(bound, parent_of(self.path))
+                except NodeExistsError:
+                    pass  # whoever it was, we ourselves perhaps: the next look tells the number
+                else:
+                    self._agreed = True
+                continue
             # kazoo writes the number behind the creation, and lets anything else stand there.
+            data = found.data
             if data and data.isdigit() and data != number:
                 raise ValueError(
                     f"{self.path} says {int(data)} leases, this semaphore {self.max_leases}"
                 )
-        self._agreed = True
+            self._agreed = True
 
     async def _acquire(self, *, blocking: bool) -> Lease | None:
         name = f"{self._client.rng.getrandbits(_ID_BITS):032x}"
