@@ -11,15 +11,26 @@ from tests.client.real_port import real_port
 from tests.client.scripted_server import ScriptedEnsemble
 
 from zabd.client import EventStream, ForkedClientError, SyncClient, connect
-from zabd.client.recipes import SyncLock, TreeCache
+from zabd.client.recipes import Lock, SyncLock, TreeCache, sequential
+from zabd.client.recipes.bound import Bound
+from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import OperationTimeoutError, UnimplementedError
-from zabd.model.ops import CreateContainer, CreateTtl, OpCode, Reconfig, SetWatches, SetWatches2
+from zabd.model.ops import (
+    Create2,
+    CreateContainer,
+    CreateTtl,
+    OpCode,
+    Reconfig,
+    SetWatches,
+    SetWatches2,
+)
+from zabd.model.session import ConnectRequest
 from zabd.model.watch_events import EventType, WatchEvent
 
 TLS = Path(__file__).parent / "tls"
 
 
-def test_what_a_server_does_not_know_is_found_out_once_for_a_connection() -> None:
+def test_what_a_server_does_not_know_is_found_out_once_an_hour() -> None:
     """A plain znode serves in place of a container, or of one with a TTL."""
 
     async def main(loop: FastLoop) -> None:
@@ -35,10 +46,52 @@ def test_what_a_server_does_not_know_is_found_out_once_for_a_connection() -> Non
             assert len(ensemble.seen(CreateContainer)) == 1
             assert len(ensemble.seen(CreateTtl)) == 1
             ensemble.unimplemented.clear()
-            ensemble.cut()
-            await asyncio.sleep(0.5)
-            await zk.create("/c", container=True)
-            assert len(ensemble.seen(CreateContainer)) == 2
+            for asked, later in ((1, 1800.0), (2, 1801.0)):
+                await asyncio.sleep(later)
+                ensemble.cut()
+                await asyncio.sleep(0.5)
+                await zk.create(f"/c-{asked}", container=True)
+                assert len(ensemble.seen(CreateContainer)) == asked
+
+    run(main)
+
+
+def test_each_server_that_hangs_up_behind_its_refusal_does_so_once() -> None:
+    """As ZooKeeper does: a lock on 3.4 used to cost a connection for each attempt, for ever."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 3)
+        ensemble.stock = True
+        ensemble.unimplemented |= {OpCode.CREATE2, OpCode.GET_EPHEMERALS, OpCode.MULTI_READ}
+        async with connect(ensemble.hosts) as zk:
+            for _ in range(20):
+                async with Lock(zk, "/lock"):
+                    ensemble.cut()
+                    await wait_until(lambda: zk.connected)
+            for server in ensemble.servers:
+                asked = [
+                    op.opcode
+                    for _, name, op in ensemble.requests
+                    if name == server.name and not isinstance(op, ConnectRequest)
+                ]
+                assert all(asked.count(each) <= 1 for each in ensemble.unimplemented)
+
+    run(main)
+
+
+def test_a_plain_create_is_not_sent_on_what_a_refusal_has_left_of_a_connection() -> None:
+    """Its reply would be lost, and the caller told that nobody knows whether it happened."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 2)
+        ensemble.stock = True
+        ensemble.unimplemented |= {OpCode.CREATE_CONTAINER, OpCode.CREATE2}
+        async with connect(ensemble.hosts) as zk:
+            assert await zk.create("/a", container=True) == "/a"
+            bound = await Bound.now(zk)
+            await bound.multi([Create2("/b", b"", OPEN_ACL_UNSAFE, 0)])
+            await sequential.create(bound, "/s-", b"", OPEN_ACL_UNSAFE)
+            assert len(await zk.get_children("/")) == 3
 
     run(main)
 

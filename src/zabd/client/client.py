@@ -494,7 +494,7 @@ class Client(Operations):
         session = self._session
         self._state = state
         if state in {SessionState.CONNECTED, SessionState.READ_ONLY}:
-            self.fallbacks.connected()
+            self.fallbacks.connected(self.server)
         change = StateChange(state, session.session_id, reason)
         log.info("session %s is %s: %s", format_session(session.session_id), state, reason)
         if state is SessionState.LOST:

@@ -1,15 +1,17 @@
-"""What the server at hand does not know, found out once per connection, and what serves instead.
+"""What the server at hand does not know, found out once per server, and what serves instead.
 
-An old server, or one whose operator has switched containers and TTLs off, says UNIMPLEMENTED; an
-older one still closes the connection. The next server may know better, so it is asked again.
+An old server, or one whose operator has switched containers and TTLs off, says UNIMPLEMENTED, and
+ZooKeeper then closes the connection; an older one still closes it without a word. Another server
+may know better, and so may this one once it was upgraded.
 
 Invariants
-    F1  On one connection a kind of request that was refused is not sent again.
+    F1  A kind of request that a server has refused is not sent to it again on this connection, nor
+        on one made within `REMEMBERED_MS`: asking costs everybody the connection.
     F2  A kind that has worked once in this client's life is not given up because of a connection
         that was lost; one that has not is left out for the next connection.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from zabd.model.errors import KeeperError
 from zabd.model.ops import (
@@ -22,11 +24,18 @@ from zabd.model.ops import (
     OpCode,
 )
 
+# An upgrade or a changed setting is noticed within the hour; until then one that is asked in vain
+# would cost its connection again at each reconnect.
+REMEMBERED_MS = 3_600_000
+
 
 class Fallbacks:
     """The kinds of requests that the server at hand knows, as far as is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._server = ""
+        self._refused_ms: dict[tuple[str, OpCode], int] = {}
         self._unknown: set[OpCode] = set()
         self._suspects: set[OpCode] = set()
         self._proved: set[OpCode] = set()
@@ -38,10 +47,18 @@ class Fallbacks:
     def forget(self, opcode: OpCode) -> None:
         """The server has said that it does not know this."""
         self._unknown.add(opcode)
+        self._refused_ms[self._server, opcode] = self._now_ms()
 
-    def connected(self) -> None:
-        """Another connection: begin anew, but for what may have cost the last one."""
+    def connected(self, server: str) -> None:
+        """Another connection: ask for all but what may have cost the last one (F2), and for F1."""
+        self._server = server
         self._unknown, self._suspects = self._suspects, set()
+        now_ms = self._now_ms()
+        for (refused_by, opcode), at_ms in list(self._refused_ms.items()):
+            if now_ms - at_ms >= REMEMBERED_MS:
+                del self._refused_ms[refused_by, opcode]
+            elif refused_by == server:
+                self._unknown.add(opcode)
 
     # Multis of newer kinds.
 
@@ -53,7 +70,8 @@ class Fallbacks:
         """The server did not know one of these; return whether there is something to do instead."""
         guilty = ops if error.op_index is None else ops[error.op_index : error.op_index + 1]
         newer = _newer(guilty)
-        self._unknown |= newer
+        for opcode in newer:
+            self.forget(opcode)
         return bool(newer)
 
     def lost(self, ops: Sequence[MultiOp]) -> None:

@@ -96,7 +96,7 @@ class Operations(ABC):
     _chroot: Chroot
 
     def __init__(self) -> None:
-        self.fallbacks = Fallbacks()
+        self.fallbacks = Fallbacks(self.now_ms)
 
     @abstractmethod
     async def call(
@@ -113,6 +113,10 @@ class Operations(ABC):
     @abstractmethod
     def unwatch(self, path: str, watcher: Watcher) -> None:
         """Forget a watcher."""
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """Boot time in milliseconds."""
 
     @property
     @abstractmethod
@@ -424,7 +428,7 @@ class Operations(ABC):
     async def _create_as_known(
         self, op: Create | Create2 | CreateContainer | CreateTtl, timeout: Timeout
     ) -> CreateResult | Create2Result:
-        """Create in the way that this server knows; found out once for each connection."""
+        """Create in the way that this server knows; found out once for each server."""
         if isinstance(op, Create) or self.fallbacks.knows(op.opcode):
             try:
                 result = await self.call(op, timeout=timeout)
@@ -433,6 +437,9 @@ class Operations(ABC):
                     raise
                 log.warning("%s knows no %s; a plain create serves", self.server, op.opcode.name)
                 self.fallbacks.forget(op.opcode)
+                # ZooKeeper closes the connection behind that answer: the read outlasts it, as the
+                # create would not.
+                await self.exists(ROOT, timeout=timeout)
             else:
                 assert isinstance(result, CreateResult | Create2Result)
                 return result

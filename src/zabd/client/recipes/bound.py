@@ -37,7 +37,7 @@ from zabd.model.ops import (
     OpCode,
     Sync,
 )
-from zabd.model.paths import name_of, parent_of
+from zabd.model.paths import ROOT, name_of, parent_of
 from zabd.model.results import (
     ChildrenResult,
     GetDataResult,
@@ -147,6 +147,7 @@ class Bound:
             except UnimplementedError as error:
                 if not known.learn(sent, error):
                     raise
+                await self.outlast_refusal()
             except ConnectionLossError:
                 known.lost(sent)
                 raise
@@ -155,6 +156,10 @@ class Bound:
             else:
                 known.proved(sent)
                 return parts
+
+    async def outlast_refusal(self) -> None:
+        """ZooKeeper closes the connection behind UNIMPLEMENTED: send no write on what is left."""
+        await self.stat(ROOT)
 
     async def insist_multi(self, ops: Sequence[MultiOp]) -> tuple[MultiPart, ...]:
         """As `multi`, for ops that may happen twice, such as checks alone; bounded as `insist`."""

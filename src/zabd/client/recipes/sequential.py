@@ -26,6 +26,7 @@ async def create(bound: Bound, path: str, data: bytes, acl: tuple[Acl, ...]) -> 
             result = await bound.once(op)
         except UnimplementedError:
             known.forget(OpCode.CREATE2)
+            await bound.outlast_refusal()
         else:
             assert isinstance(result, Create2Result)
             return result.path, result.stat
