@@ -10,7 +10,7 @@ from tests.client.fast_loop import FastLoop, run
 from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
 
 from zabd.client import Client, EventStream, SessionState, StateChange, connect
-from zabd.client.effects import Failed, Replied
+from zabd.client.effects import Became, Failed, Replied
 from zabd.client.requests import OUTSTANDING_MAX
 from zabd.client.session import Session
 from zabd.client.watches import REARM_BYTES_MAX
@@ -561,6 +561,25 @@ def test_a_negotiated_timeout_is_the_one_that_counts() -> None:
             assert not ensemble.expired
 
     run(main)
+
+
+def test_a_server_that_grants_a_shorter_timeout_ends_the_longer_lease() -> None:
+    """The ensemble expires the session by what it granted last, and members may differ in that."""
+    session = Session(30_000)
+
+    def greet(timeout_ms: int, now_ms: int) -> None:
+        response = ConnectResponse(0, timeout_ms, 0x77, bytes(16), read_only=False)
+        session.opened(now_ms)
+        session.receive(encode_connect_response(response), now_ms)
+
+    greet(30_000, 0)
+    assert session.lease_deadline_ms == 28_500
+    session.closed(1_000)
+    greet(10_000, 1_000)
+    assert session.lease_deadline_ms == 10_500
+    session.closed(1_500)
+    assert not session.elapsed(10_499)
+    assert Became(SessionState.LOST, "the local lease ran out") in session.elapsed(10_500)
 
 
 def test_a_session_without_id_has_no_lease() -> None:

@@ -394,7 +394,8 @@ class Session:
         self._spoke_ms = self._greeted_ms
         self._read_only = bool(response.read_only)
         self._known = self._known or not self._read_only
-        self._renew_lease(self._greeted_ms)
+        if not self._read_only:
+            self._lease.grant(self._greeted_ms, self.timeout_ms)
         if self._sasl is None:
             self._establish(now_ms, effects)
         else:
