@@ -326,3 +326,27 @@ def test_another_lock_that_a_leader_loses_is_no_loss_of_its_term() -> None:
                 await Election(zk, PATH).serve(lead)
 
     run(main)
+
+
+def test_a_term_ends_when_its_client_is_closed() -> None:
+    """Its session has ended: the next one leads already."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        zk = connect(ensemble.hosts)
+        await zk.start()
+        leads = asyncio.Event()
+
+        async def lead(_: Term) -> None:
+            leads.set()
+            await asyncio.sleep(1000)
+
+        running = asyncio.ensure_future(Election(zk, PATH).run(lead))
+        await leads.wait()
+        await zk.close()
+        async with asyncio.timeout(5):
+            with pytest.raises(LeadershipLostError):
+                await running
+        assert not nodes(ensemble)
+
+    run(main)

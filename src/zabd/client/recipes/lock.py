@@ -32,6 +32,7 @@ from zabd.model.errors import LocalProtocolError, NoNodeError, SessionExpiredErr
 from zabd.model.paths import check_path, join
 
 _ID_BITS = 128
+_OVER = frozenset({SessionState.LOST, SessionState.CLOSED})
 
 
 class LockError(ZabdError):
@@ -118,7 +119,7 @@ class Lock:
             raise LockLostError(f"{place.path} is not ours any more: {error}") from error
 
     async def wait_lost(self) -> None:
-        """Wait until the lock is lost; releasing it does not count."""
+        """Wait until the lock is lost, or its client closed; releasing it does not count."""
         await self._lost.wait()
 
     async def settled(self) -> None:
@@ -277,7 +278,7 @@ class Lock:
         lost = self._lost
 
         def notice(change: StateChange) -> None:
-            if change.session_id == place.session_id and change.state is SessionState.LOST:
+            if change.session_id == place.session_id and change.state in _OVER:
                 lost.set()
 
         remove = self._client.on_transition(notice)
