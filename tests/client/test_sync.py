@@ -14,6 +14,7 @@ from tests.client.scripted_server import LOSE_REPLY, SWALLOW
 from zabd.client import Client, SyncClient, connect, recipes, sync
 from zabd.client.recipes import (
     Dedup,
+    LeadershipLostError,
     Lock,
     SyncCounter,
     SyncDedup,
@@ -243,6 +244,13 @@ def test_elections_and_counters_work_from_threads() -> None:
             return ",".join(election.contenders())
 
         assert election.run(lead) == "me"
+
+        def lose(term: SyncTerm) -> None:
+            zk.delete(f"/e/{zk.get_children('/e')[0]}")
+            term.verify()
+
+        with pytest.raises(LeadershipLostError):
+            election.run(lose)
         with SyncLeaderLatch(zk, "/e") as latch:
             latch.wait_leading(timeout=5)
             assert latch.leading

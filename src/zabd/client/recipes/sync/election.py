@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from zabd.client.recipes.election import Election, LeaderLatch, LeadershipLostError, Term
+from zabd.client.recipes.lock import LockLostError
 from zabd.client.recipes.sync.facade import Facade
 from zabd.client.sync import SyncClient
 from zabd.model.acl import Acl
@@ -50,14 +51,20 @@ class SyncElection(Facade[Election]):
         """Stand, and when elected call `lead(term)`; return what it returns.
 
         Raises:
-            LeadershipLostError: the term was over before `lead` returned.
+            LeadershipLostError: the term was over before `lead` returned, or `verify` said so.
         """
         elected = self._client.run(self._recipe.stand(timeout=timeout))
         try:
             term = SyncTerm(self._client, lambda: elected)
-            value = lead(term)
+            lost = f"the leadership of {self.path} was lost meanwhile"
+            try:
+                value = lead(term)
+            except LockLostError as error:
+                if term.leading:  # it was another lock
+                    raise
+                raise LeadershipLostError(lost) from error
             if not term.leading:
-                raise LeadershipLostError(f"the leadership of {self.path} was lost meanwhile")
+                raise LeadershipLostError(lost)
             return value
         finally:
             self._client.run(self._recipe.stand_down())
@@ -98,7 +105,7 @@ class SyncLeaderLatch(Facade[LeaderLatch]):
         self._client.run(self._recipe.verify())
 
     def wait_leading(self, *, timeout: float | None = None) -> None:
-        """Block until we lead."""
+        """Block until we lead; raises why, if that is not to be."""
         self._client.run(self._recipe.wait_leading(timeout=timeout))
 
     def contenders(self) -> list[str]:
@@ -110,7 +117,7 @@ class SyncLeaderLatch(Facade[LeaderLatch]):
         self._client.run(self._recipe.start())
 
     def close(self) -> None:
-        """Stand down."""
+        """Stand down; raises why, if we could not stand or cannot stand down."""
         self._client.run(self._recipe.close())
 
     def __enter__(self) -> Self:
