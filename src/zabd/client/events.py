@@ -4,7 +4,9 @@ Invariants
     I1  Callbacks run one at a time in the order in which the client learned of things; one that
         awaits holds up the next, never the connection.
     I2  Nothing is dropped: a backlog grows and is warned about, since a listener that misses LOST
-        is worse than one that hears of it late.
+        is worse than one that hears of it late. Only a client that is being closed gives up, after
+        `DRAIN_GRACE`, on a callback that does not return.
+    I3  Whatever a callback raises is its own failure, and goes to the log.
 """
 
 import asyncio
@@ -23,6 +25,8 @@ log = logging.getLogger("zabd.client")
 
 # One event is about 200 bytes: a backlog of this size holds 2 MB, and somebody should know.
 BACKLOG_WARNING = 10_000
+# What is still to be told when a client is closed has seconds to be heard: some callbacks tidy up.
+DRAIN_GRACE = 5.0
 # An iterator that nobody reads ends with an error at this length rather than with the process.
 STREAM_LENGTH_MAX = 100_000
 
@@ -98,6 +102,7 @@ class CallbackQueue:
     def __init__(self) -> None:
         self._calls: deque[tuple[Callable[[object], object], object]] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._called: Callable[[object], object] | None = None
         self._warn_at = BACKLOG_WARNING
 
     def put(self, callback: Callable[[T], object], event: T) -> None:
@@ -110,9 +115,20 @@ class CallbackQueue:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def drained(self) -> None:
-        """Wait until what was put so far has been called back."""
-        if self._task is not None and self._task is not asyncio.current_task():
-            await asyncio.wait([self._task])
+        """Wait until what was put so far has been called back, `DRAIN_GRACE` at most (I2)."""
+        task = self._task
+        if task is None or task is asyncio.current_task():
+            return
+        _, pending = await asyncio.wait([task], timeout=DRAIN_GRACE)
+        if pending:
+            log.error(
+                "%r has not returned %s s after the end; %d events behind it are dropped",
+                self._called,
+                DRAIN_GRACE,
+                len(self._calls),
+            )
+            self.cancel()
+            await asyncio.wait([task], timeout=DRAIN_GRACE)
 
     def cancel(self) -> None:
         """Call nobody any more."""
@@ -123,10 +139,10 @@ class CallbackQueue:
     async def _run(self) -> None:
         try:
             while self._calls:
-                callback, event = self._calls.popleft()
-                await _call(callback, event)
+                self._called, event = self._calls.popleft()
+                await _call(self._called, event)
         finally:
-            self._task = None
+            self._task = self._called = None
             self._warn_at = BACKLOG_WARNING
 
 
@@ -135,8 +151,12 @@ async def _call(callback: Callable[[object], object], event: object) -> None:
         outcome = callback(event)
         if isawaitable(outcome):
             await _as_coroutine(outcome)
-    except Exception:
+    except (Exception, asyncio.CancelledError) as error:
         # One user's callback must not keep the others from hearing; the log is where it shows.
+        # Work of the user's that was cancelled raises as we do if it is us who are cancelled.
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
         log.exception("the callback %r failed on %r", callback, event)
 
 

@@ -8,6 +8,7 @@ second thread, and may use the client.
 """
 
 import asyncio
+import logging
 import queue
 import socket
 import threading
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from zabd.client.calls import Call, Reply, StepCall, TaskCall
 from zabd.client.client import Client
 from zabd.client.effects import Credentials, SessionState
-from zabd.client.events import Listener, StateChange, Watcher
+from zabd.client.events import DRAIN_GRACE, Listener, StateChange, Watcher
 from zabd.client.forks import fork_count, require_same_process
 from zabd.client.operations import UNSET, Timeout
 from zabd.client.transaction import Transaction
@@ -41,6 +42,8 @@ from zabd.model.watch_events import WatcherType
 
 T = TypeVar("T")
 E = TypeVar("E")
+
+log = logging.getLogger("zabd.client")
 
 _WAKES_MAX = 4096
 
@@ -128,12 +131,17 @@ class LoopThread:
         return lambda event: self._calls.put(lambda: callback(event))
 
     def stop(self) -> None:
-        """End both threads behind what they have to do."""
+        """End both threads behind what they have to do; a callback gets `DRAIN_GRACE` to return."""
         self._calls.put(None)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
+        own = threading.current_thread()
+        loop_thread, calls_thread = self._threads
+        if loop_thread is not own:
+            loop_thread.join()
+        if calls_thread is not own:
+            calls_thread.join(DRAIN_GRACE)
+            if calls_thread.is_alive():
+                log.error("a watcher or listener has not returned %s s after the end", DRAIN_GRACE)
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -158,9 +166,9 @@ class LoopThread:
         while (call := self._calls.get()) is not None:
             try:
                 call()
-            except Exception as error:  # noqa: BLE001 - the loop's handler logs what users' code raises
-                context = {"message": "a watcher or listener failed", "exception": error}
-                self._loop.call_soon_threadsafe(self._loop.call_exception_handler, context)
+            except BaseException:
+                # Even what would end a thread: one user's callback must not silence the others.
+                log.exception("a watcher or listener failed")
 
 
 class SyncTransaction:
