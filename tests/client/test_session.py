@@ -1,6 +1,7 @@
 """Claims about one session against scripted servers, in virtual time."""
 
 import asyncio
+import gc
 import struct
 
 import pytest
@@ -406,6 +407,57 @@ def test_refused_credentials_fail_the_caller_and_are_not_offered_again() -> None
             assert len(ensemble.seen(Auth)) == 1
 
     run(main)
+
+
+def test_credentials_that_the_first_server_refuses_fail_the_connect() -> None:
+    """Else each request that lacks them would fail, and nothing would say why."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        ensemble.refuse_auth = ensemble.stock = True
+        credentials = [("digest", b"bob:wrong"), ("digest", b"eve:wrong")]
+        zk = connect(ensemble.hosts, auth=credentials)
+        with pytest.raises(AuthFailedError, match="does not accept these digest credentials"):
+            await zk.start()
+        assert zk.closed
+
+    run(main)
+
+
+def test_credentials_that_a_later_server_refuses_are_told_as_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The session is of use without them, perhaps; its keeper should know."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, auth=[("digest", b"bob:secret")]) as zk:
+            ensemble.refuse_auth = ensemble.stock = True
+            ensemble.cut()
+            await asyncio.sleep(1)
+            assert await zk.exists("/a") is None
+            assert len(ensemble.seen(Auth)) == 2
+        [record] = [each for each in caplog.records if each.levelname == "ERROR"]
+        assert "does not accept these digest credentials" in record.getMessage()
+
+    run(main)
+
+
+def test_a_connect_that_gives_up_leaves_no_credentials_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Their answer is of no interest any more, and no error of its own."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        ensemble.shut(ensemble.servers[0])
+        zk = connect(ensemble.hosts, auth=[("digest", b"bob:secret")], connect_timeout=1.0)
+        with pytest.raises(OperationTimeoutError, match="took the session"):
+            await zk.start()
+
+    run(main)
+    gc.collect()
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 def test_closing_ends_the_session_and_its_ephemerals_at_once() -> None:

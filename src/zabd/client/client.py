@@ -150,15 +150,23 @@ class Client(Operations):
 
         Raises:
             OperationTimeoutError: no server did within `connect_timeout`.
-            AuthFailedError: a server does not take the user and password given as `sasl`.
+            AuthFailedError: a server does not take what was given as `auth` or `sasl`.
+            SessionExpiredError: the session ended before the `auth` was answered.
         """
         if self._driver is not None or self._closed:
             raise LocalProtocolError("a client is started once; make a new one")
         self._clock = self._clock or clock_of(asyncio.get_running_loop())
-        self._begin_session(last_zxid=0, identities=self._auth)
+        self._begin_session(last_zxid=0, identities=())
+        offers: list[asyncio.Future[Result]] = []
+        limit = self._connect_timeout
         try:
-            await self.wait_connected(timeout=self._connect_timeout, read_only=self._read_only)
+            offers += [self._offer(scheme, auth) for scheme, auth in self._auth]
+            await self.wait_connected(timeout=limit, read_only=self._read_only)
+            # What is refused shows here, rather than in each request that then lacks it.
+            await asyncio.gather(*(self._await(o, None, limit, self._session) for o in offers))
         except BaseException:
+            for offer in offers:
+                offer.cancel()
             await self.close(timeout=0)
             raise
 
@@ -360,12 +368,8 @@ class Client(Operations):
         Raises:
             AuthFailedError: the server does not accept them; it then closes the connection.
         """
-        driver = self._require_driver()
         auth = credentials.encode() if isinstance(credentials, str) else credentials
-        future = asyncio.get_running_loop().create_future()
-        driver.session.add_auth(scheme, auth, future, driver.now_ms())
-        driver.schedule_flush()
-        await self._await(future, None, UNSET, driver.session)
+        await self._await(self._offer(scheme, auth), None, UNSET, self._session)
 
     async def call(
         self,
@@ -428,6 +432,14 @@ class Client(Operations):
 
     # Inside.
 
+    def _offer(self, scheme: str, auth: bytes) -> asyncio.Future[Result]:
+        """Add credentials to the session; the future has the server's answer."""
+        driver = self._require_driver()
+        future: asyncio.Future[Result] = driver.loop.create_future()
+        driver.session.add_auth(scheme, auth, future, driver.now_ms())
+        driver.schedule_flush()
+        return future
+
     @property
     def _session(self) -> Session:
         return self._require_driver().session
@@ -474,6 +486,8 @@ class Client(Operations):
                 assert isinstance(token, asyncio.Future), "tokens are ours"
                 if not token.done():
                     token.set_result(result)
+            case Failed(None, error):
+                log.error("%s", error)
             case Failed(token, error):
                 assert isinstance(token, asyncio.Future), "tokens are ours"
                 if not token.done():

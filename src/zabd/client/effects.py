@@ -52,7 +52,7 @@ class Replied(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A request has no result, and this is why."""
+    """A request has no result, and this is why; nobody waits for one whose token is None."""
 
     token: object
     error: KeeperError

@@ -61,6 +61,14 @@ class Failures:
             " here and jute.maxbuffer on every server"
         )
 
+    def refused_credentials(self, scheme: str) -> AuthFailedError:
+        """The service does not take what was offered with `add_auth`."""
+        return AuthFailedError(
+            f"the server does not accept these {scheme} credentials, which are not offered again",
+            operation="add_auth",
+            session_id=self.session_id,
+        )
+
     def closing(self, op: Op) -> ClosingError:
         """A request came when the client was being closed."""
         return ClosingError(

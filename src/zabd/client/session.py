@@ -484,9 +484,7 @@ class Session:
             return
         # Offering it again at every reconnect would cost each connection: the server closes it.
         self._identities.remove(identity)
-        if token is not None:
-            message = f"the server does not accept these {identity.scheme} credentials"
-            effects.append(Failed(token, AuthFailedError(message, operation="add_auth")))
+        effects.append(Failed(token, self.failures.refused_credentials(identity.scheme)))
 
     def _request_answered(self, xid: int, code: int, frame: bytes, effects: list[Effect]) -> None:
         request = self._requests.answered(xid)
