@@ -705,3 +705,29 @@ def test_a_loop_that_is_held_up_is_warned_about(caplog: pytest.LogCaptureFixture
 
     run(main)
     assert "held up for" in caplog.text
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "timed out"])
+def test_a_read_that_is_given_up_leaves_no_watcher_behind(ends: str) -> None:
+    """Its answer comes after the caller has removed its watchers, and each would stay for ever."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            await zk.create("/a")
+            for _ in range(10):
+                heard: list[WatchEvent] = []
+                if ends == "cancelled":
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0.001):
+                            await zk.get("/a", watch=heard.append)
+                else:
+                    with pytest.raises(OperationTimeoutError):
+                        await zk.get("/a", watch=heard.append, timeout=0.001)
+                zk.unwatch("/a", heard.append)
+            await zk.exists("/a")
+            ensemble.cut()
+            await zk.exists("/a")
+            assert not ensemble.seen(SetWatches)
+
+    run(main)

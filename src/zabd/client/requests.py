@@ -71,11 +71,17 @@ class Requests:
         self.waiting.append(request)
 
     def withdraw(self, token: object) -> bool:
-        """Take back a request; return whether it had not been sent, so that it never will be."""
+        """Take back a request; return whether it had not been sent, so that it never will be.
+
+        Of one that was sent the answer registers no watcher: nobody is left who would remove it.
+        """
         for request in self.waiting:
             if request.token is token:
                 self.waiting.remove(request)
                 return True
+        for request in self.outstanding:
+            if request.token is token:
+                request.watcher = None
         return False
 
     def pump(self, now_ms: int) -> None:

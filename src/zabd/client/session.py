@@ -249,7 +249,10 @@ class Session:
             self._requests.pump(now_ms)
 
     def withdraw(self, token: object) -> bool:
-        """Take back a request; return whether it had not been sent, so that it never will be."""
+        """Take back a request; return whether it had not been sent, so that it never will be.
+
+        Its watcher is not registered any more, whatever the answer says.
+        """
         return self._requests.withdraw(token)
 
     def add_auth(self, scheme: str, auth: bytes, token: object, now_ms: int) -> None:
