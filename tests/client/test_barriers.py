@@ -36,6 +36,28 @@ def test_a_barrier_holds_until_it_is_taken_down() -> None:
     run(main)
 
 
+def test_who_waits_at_a_barrier_waits_across_a_partition() -> None:
+    """The time that single operations have is none of its own."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, operation_timeout=1) as zk:
+            barrier = Barrier(zk, "/b")
+            await barrier.create()
+            waiting = asyncio.ensure_future(barrier.wait())
+            await asyncio.sleep(1)
+            loop.black_hole = True
+            await asyncio.sleep(600)
+            assert not waiting.done()
+            loop.black_hole = False
+            await asyncio.sleep(60)
+            assert not waiting.done()
+            await barrier.remove()
+            await waiting
+
+    run(main)
+
+
 def test_a_double_barrier_is_entered_and_left_together() -> None:
     """Three times in a row, as in an iteration."""
 

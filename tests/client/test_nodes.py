@@ -2,10 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import pytest
 from tests.client.fast_loop import FastLoop, run, wait_until
-from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
+from tests.client.scripted_server import (
+    LOSE_REPLY,
+    LOSE_REQUEST,
+    PASS,
+    SWALLOW,
+    ScriptedEnsemble,
+)
 
 from zabd.client import connect
 from zabd.client.recipes import (
@@ -18,7 +25,8 @@ from zabd.client.recipes import (
     TreeChange,
     Value,
 )
-from zabd.model.ops import Create, Delete, OpCode, SetData
+from zabd.model.errors import LocalProtocolError
+from zabd.model.ops import Create, Delete, GetData, OpCode, SetData
 
 
 def test_a_data_watch_tells_every_state_that_lasts() -> None:
@@ -198,6 +206,131 @@ def test_members_of_a_party_see_each_other_come_and_go(shallow: bool) -> None:  
                     assert await anext(changes) == ["a", "b"]
             assert await watcher.members() == []
             await changes.aclose()
+
+    run(main)
+
+
+@pytest.mark.parametrize("ephemeral", [True, False])
+def test_closing_outlasts_the_loss_of_the_session(ephemeral: bool) -> None:  # noqa: FBT001
+    """What does not go with it is deleted by the next one; what does is not waited for longer."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            node = PersistentNode(zk, "/a", b"1", ephemeral=ephemeral)
+            await node.start()
+            await node.wait_present()
+            loop.black_hole = True
+            start = loop.time()
+            closing = asyncio.ensure_future(node.close())
+            await asyncio.sleep(100)
+            assert closing.done() == ephemeral
+            loop.black_hole = False
+            await closing
+            assert loop.time() - start < 200
+            assert "/a" not in ensemble.leader.nodes
+
+    run(main)
+
+
+def test_a_node_that_is_started_behind_a_close_waits_for_it() -> None:
+    """What takes the old znode away must not take the new one."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            node = PersistentNode(zk, "/a", b"1")
+            for _ in range(3):
+                await node.start()
+                await node.wait_present()
+                node.close_soon()
+            await node.start()
+            await node.wait_present()
+            await asyncio.sleep(1)
+            assert node.present
+            assert len(ensemble.seen(Create)) == 4
+            await node.close()
+            assert "/a" not in ensemble.leader.nodes
+
+    run(main)
+
+
+def test_a_node_that_can_never_stand_says_so() -> None:
+    """Rather than let others wait for it."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            node = PersistentNode(zk, "/a", b"x" * 2_000_000)
+            await node.start()
+            with pytest.raises(LocalProtocolError, match="the servers take"):
+                await node.wait_present()
+            async with PersistentNode(zk, "/a", b"x") as other:
+                await other.wait_present()
+                with pytest.raises(LocalProtocolError, match="the servers take"):
+                    await other.set(b"x" * 2_000_000)
+                assert other.data == b"x"
+            late = PersistentNode(zk, "/b")
+            await late.start()
+            with pytest.raises(LocalProtocolError, match="closed"):
+                await asyncio.gather(late.wait_present(), late.close())
+
+    run(main)
+
+
+def test_a_znode_that_breaks_each_connection_does_not_do_so_for_ever() -> None:
+    """Those of all the rest of the client would go with it."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        ensemble.faults.append(lambda _, op: LOSE_REQUEST if isinstance(op, Create) else PASS)
+        async with connect(ensemble.hosts) as zk, PersistentNode(zk, "/a"):
+            await asyncio.sleep(100)
+            assert len(ensemble.seen(Create)) < 40
+            ensemble.faults.clear()
+            await wait_until(lambda: "/a" in ensemble.leader.nodes, limit=100)
+
+    run(main)
+
+
+def test_joining_a_party_ends_at_its_deadline() -> None:
+    """Connected or not; what it left behind does not disturb the next attempt."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            loop.black_hole = True
+            await asyncio.sleep(30)
+            party = Party(zk, "/p", identifier="me")
+            start = loop.time()
+            with pytest.raises(TimeoutError):
+                await party.join(timeout=5)
+            assert loop.time() - start < 5.1
+            loop.black_hole = False
+            await party.join(timeout=60)
+            await asyncio.sleep(1)
+            assert party.joined
+            assert await party.members() == ["me"]
+            await party.leave()
+            assert await party.members() == []
+
+    run(main)
+
+
+def test_members_are_watched_across_a_partition_in_the_middle_of_a_look() -> None:
+    """The read of a member's name fails then, and is made again."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with (
+            connect(ensemble.hosts, operation_timeout=1) as zk,
+            connect(ensemble.hosts) as other,
+            aclosing(Party(zk, "/p").watch()) as changes,
+        ):
+            assert await anext(changes) == []
+            await Party(other, "/p", identifier="one").join()
+            ensemble.once(GetData, SWALLOW)
+            assert await anext(changes) == ["one"]
 
     run(main)
 

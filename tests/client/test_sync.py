@@ -308,6 +308,7 @@ def test_watches_and_parties_work_from_threads() -> None:
         with recipes.SyncPersistentNode(zk, "/a/b", b"x") as node:
             node.wait_present(timeout=5)
             assert done.wait(5)
+            node.close_soon()
         assert seen in ([[], ["b"]], [["b"], []])
         changed = threading.Event()
         with (

@@ -11,6 +11,7 @@ reads at least. Who waits to leave watches one znode.
 """
 
 import asyncio
+import logging
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -20,8 +21,10 @@ from zabd.client.events import EventStream
 from zabd.client.recipes.bound import Bound
 from zabd.client.recipes.claim import Claim
 from zabd.client.recipes.lock import LockLostError
+from zabd.client.recipes.parents import ensure_path
 from zabd.model.acl import Acl
 from zabd.model.errors import (
+    ConnectionLossError,
     LocalProtocolError,
     NodeExistsError,
     NoNodeError,
@@ -32,6 +35,8 @@ from zabd.model.paths import check_path, join
 from zabd.model.results import StatResult
 from zabd.model.stat import Stat
 from zabd.model.watch_events import EventType, WatchEvent
+
+log = logging.getLogger("zabd.client.recipes")
 
 _ID_BITS = 128
 _READY = "ready"
@@ -62,7 +67,7 @@ class Barrier:
         return True
 
     async def wait(self, *, timeout: float | None = None) -> None:
-        """Wait until it does not stand; also across the loss of the session.
+        """Wait until it does not stand; also across partitions and the loss of the session.
 
         Raises:
             TimeoutError: it stood for `timeout` seconds.
@@ -78,9 +83,12 @@ class Barrier:
     async def _stands(self, stream: EventStream[WatchEvent]) -> bool:
         while True:
             try:
-                return await self._client.exists(self.path, watch=stream) is not None
-            except SessionExpiredError:
+                stat = await self._client.exists(self.path, watch=stream, timeout=None)
+            except (ConnectionLossError, SessionExpiredError) as error:
+                log.info("looking at %s again: %s", self.path, error)
                 await self._client.wait_connected()
+            else:
+                return stat is not None
 
 
 class DoubleBarrier:
@@ -164,7 +172,7 @@ class DoubleBarrier:
                 await claim.make()
                 break
             except NoNodeError:
-                await self._client.ensure_path(self.path, acl=self._acl)
+                await ensure_path(Bound(self._client, claim.session_id), self.path, self._acl)
         bound = Bound(self._client, claim.session_id)
         stream: EventStream[WatchEvent] = EventStream()
         try:

@@ -20,7 +20,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 from zabd.client.client import Client
 from zabd.client.events import EventStream
-from zabd.model.errors import KeeperError, NoNodeError
+from zabd.model.errors import KeeperError, LocalProtocolError, NoNodeError
 from zabd.model.paths import check_path
 from zabd.model.stat import Stat
 from zabd.model.watch_events import WatchEvent
@@ -85,6 +85,10 @@ class NodeWatch(ABC, Generic[V]):
                 return await self._read()
             except KeeperError as error:
                 log.info("reading %s again: %s", self.path, error)
+            except LocalProtocolError:
+                if not self._client.closed:
+                    raise
+                continue
             await asyncio.sleep(READ_AGAIN_S)
 
     @abstractmethod

@@ -7,16 +7,25 @@ Znodes, as kazoo's ``Party``: ``<path>/<id>__party__`` with the identifier as da
 Cost: joining is that of `PersistentNode`; a list is 1 read, and 1 for each member that is new.
 """
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
 
 from zabd.client.client import Client
-from zabd.client.recipes.node_watch import ChildrenWatch
+from zabd.client.recipes.node_watch import READ_AGAIN_S, ChildrenWatch
 from zabd.client.recipes.persistent_node import PersistentNode
 from zabd.model.acl import Acl
-from zabd.model.errors import NoNodeError
+from zabd.model.errors import (
+    ConnectionLossError,
+    NoNodeError,
+    OperationTimeoutError,
+    SessionExpiredError,
+)
 from zabd.model.paths import check_path, join
+
+log = logging.getLogger("zabd.client.recipes")
 
 _ID_BITS = 128
 _SUFFIX = "__party__"
@@ -58,13 +67,14 @@ class Party:
         """Become a member.
 
         Raises:
-            TimeoutError: it took longer than `timeout` seconds; we are not a member then.
+            TimeoutError: it took longer than `timeout` seconds; we are not a member then, and a
+                znode of ours that is on its way all the same is taken back in the background.
         """
         await self._node.start()
         try:
             await self._node.wait_present(timeout=timeout)
         except BaseException:
-            await self._node.close()
+            self._node.close_soon()
             raise
 
     async def leave(self) -> None:
@@ -87,7 +97,7 @@ class Party:
         watch = ChildrenWatch(self._client, self.path)
         try:
             async for names in watch:
-                yield await self._identifiers(names or [])
+                yield await self._insist_identifiers(names or [])
         finally:
             watch.close()
 
@@ -102,6 +112,17 @@ class Party:
         trace: TracebackType | None,
     ) -> None:
         await self.leave()
+
+    async def _insist_identifiers(self, names: list[str]) -> list[str]:
+        """As `_identifiers`, also across partitions and the loss of the session."""
+        while True:
+            try:
+                return await self._identifiers(names)
+            except (ConnectionLossError, OperationTimeoutError, SessionExpiredError) as error:
+                if self._client.closed:
+                    raise
+                log.info("reading the members of %s again: %s", self.path, error)
+            await asyncio.sleep(READ_AGAIN_S)
 
     async def _identifiers(self, names: list[str]) -> list[str]:
         if self._shallow:

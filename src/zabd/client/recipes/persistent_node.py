@@ -6,7 +6,8 @@ Invariants
     I1  While a session lives the znode is made again whenever it is missing; a lost reply is
         settled by its owner. What stands there under another session is waited out, not replaced:
         it may be the last session's, which is dying, or somebody else's.
-    I2  `close` ends with no znode of ours.
+    I2  `close` ends with no znode of ours: it is deleted, or dies with the session that made it.
+        `start` behind it waits for that.
 
 Znodes: `path`, ephemeral unless said otherwise. Cost: 1 write and 2 reads; nothing while it stands.
 """
@@ -18,7 +19,8 @@ from typing import Self
 
 from zabd.client.client import Client
 from zabd.client.events import EventStream
-from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.bound import Bound, Resends
+from zabd.client.recipes.parents import ensure_path
 from zabd.model.acl import Acl
 from zabd.model.errors import (
     ClosingError,
@@ -38,6 +40,8 @@ log = logging.getLogger("zabd.client.recipes")
 
 # After an error that is not the connection's, such as a missing permission.
 TRY_AGAIN_S = 1.0
+# After a request that broke one connection after the other: those of the whole client.
+TRY_HOPELESS_AGAIN_S = 60.0
 
 
 class PersistentNode:
@@ -62,6 +66,8 @@ class PersistentNode:
         self._ephemeral = ephemeral
         self._acl = client.default_acl if acl is None else acl
         self._task: asyncio.Task[None] | None = None
+        self._removing: asyncio.Task[None] | None = None
+        self._bound: Bound | None = None
         self._stat: Stat | None = None
         self._stands = asyncio.Event()
 
@@ -84,13 +90,26 @@ class PersistentNode:
 
         Raises:
             TimeoutError: it did not within `timeout` seconds.
+            LocalProtocolError: it never will, since the client or this is closed, or `data` is more
+                than a request may hold.
         """
-        async with asyncio.timeout(timeout):
-            await self._stands.wait()
+        standing = asyncio.ensure_future(self._stands.wait())
+        keeping = [] if self._task is None else [self._task]
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.wait([standing, *keeping], return_when=asyncio.FIRST_COMPLETED)
+            if standing.done():
+                return
+        finally:
+            standing.cancel()
+        for task in keeping:
+            if not task.cancelled():
+                task.result()
+        raise LocalProtocolError(f"{self.path} does not stand, and never will: it is closed")
 
     async def set(self, data: bytes) -> None:
         """Change what it holds, now and whenever it is made again."""
-        self.data = data
+        before, self.data = self.data, data
         # Otherwise whoever makes it stand compares.
         if self._stands.is_set():
             try:
@@ -99,17 +118,27 @@ class PersistentNode:
                 )
             except (NoNodeError, SessionExpiredError):
                 log.debug("%s is being made again, with its new data", self.path)
+            except LocalProtocolError:
+                self.data = before  # nothing has changed
+                raise
 
     async def start(self) -> None:
         """Begin; returns at once."""
         if self._task is None:
-            self._task = self._client.spawn(self._keep())
+            self._task = self._client.spawn(self._keep(self._removing))
 
     async def close(self) -> None:
         """Remove the znode; a cancelled caller does not stop that."""
+        if (removing := self.close_soon()) is not None:
+            await asyncio.shield(removing)
+
+    def close_soon(self) -> asyncio.Task[None] | None:
+        """Begin to remove the znode in the background; return what does, None if nothing began."""
         task, self._task = self._task, None
         if task is not None:
-            await asyncio.shield(self._client.spawn(self._remove(task)))
+            self._stands.clear()
+            self._removing = self._client.spawn(self._end(task, self._removing))
+        return self._removing
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -123,25 +152,36 @@ class PersistentNode:
     ) -> None:
         await self.close()
 
-    async def _keep(self) -> None:
+    async def _keep(self, removing: asyncio.Task[None] | None) -> None:
+        if removing is not None:
+            await asyncio.wait([removing])
         while not self._client.closed:
             try:
-                await self._keep_in_session(await Bound.now(self._client))
+                self._bound = await Bound.now(self._client)
+                await self._keep_in_session(self._bound)
             except (SessionExpiredError, ClosingError) as error:
                 log.info("%s ended with its session: %s", self.path, error)
+            except ConnectionLossError:
+                log.exception("cannot keep %s; trying again much later", self.path)
+                await asyncio.sleep(TRY_HOPELESS_AGAIN_S)
             except KeeperError:
                 log.exception("cannot keep %s; trying again", self.path)
                 await asyncio.sleep(TRY_AGAIN_S)
+            except LocalProtocolError:
+                if not self._client.closed:
+                    log.exception("%s is kept no longer", self.path)
+                raise
             finally:
                 self._stands.clear()
 
     async def _keep_in_session(self, bound: Bound) -> None:
         stream: EventStream[WatchEvent] = EventStream()
+        resends = Resends()
         try:
             while True:
                 found = await bound.get(self.path, watch=stream)
                 if found is None:
-                    await self._create(bound)
+                    await self._create(bound, resends)
                     continue
                 if not self._ephemeral or found.stat.ephemeral_owner == bound.session_id:
                     if found.data != self.data:
@@ -149,35 +189,56 @@ class PersistentNode:
                         continue
                     self._stat = found.stat
                     self._stands.set()
+                    resends = Resends()
                 await anext(stream)
                 self._stands.clear()
         finally:
             self._client.unwatch(self.path, stream)
 
-    async def _create(self, bound: Bound) -> None:
+    async def _create(self, bound: Bound, resends: Resends) -> None:
         """Make it; whether that is how it came to be is for the next look to say."""
         mode = CreateMode.EPHEMERAL if self._ephemeral else CreateMode.PERSISTENT
         try:
             await bound.once(Create(self.path, self.data, self._acl, mode))
         except NoNodeError:
-            await self._client.ensure_path(parent_of(self.path), acl=self._acl)
-        except (NodeExistsError, ConnectionLossError):
-            # What this server does not show yet must not be made twice, or asked for in a circle.
+            await ensure_path(bound, parent_of(self.path), self._acl)
+        except NodeExistsError:
+            # What this server does not show yet must not be asked for in a circle.
             await bound.sync(self.path)
+        except ConnectionLossError as error:
+            await resends.pause(error)
+            await bound.sync(self.path)  # nor be made twice
+
+    async def _end(self, task: asyncio.Task[None], before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        await self._remove(task)
 
     async def _remove(self, task: asyncio.Task[None]) -> None:
         task.cancel()
         await asyncio.wait([task])
-        if self._client.closed:
-            return
-        bound = Bound(self._client, self._client.session_id)
-        try:
-            # A create may be on its way still; behind a sync it has arrived or never will.
-            await bound.sync(self.path)
-            stat = await bound.stat(self.path)
-            if stat is not None and stat.ephemeral_owner == (
-                bound.session_id if self._ephemeral else 0
-            ):
+        bound, ours = self._bound, None
+        while bound is not None and not self._client.closed:
+            try:
+                # A create may be on its way still; behind a sync it has arrived or never will.
+                await bound.sync(self.path)
+                stat = await bound.stat(self.path)
+                if stat is None or not self._is_ours(stat, bound, ours):
+                    return
+                ours = stat
                 await bound.delete_this(self.path, stat)
-        except (SessionExpiredError, ClosingError) as error:
-            log.debug("%s is gone with its session: %s", self.path, error)
+            except ClosingError as error:
+                log.debug("%s is left to the end of the client: %s", self.path, error)
+                return
+            except SessionExpiredError as error:
+                log.debug("the session of %s is over: %s", self.path, error)
+                # An ephemeral goes with it, whatever became of its delete; another one does not.
+                bound = None if self._ephemeral else await Bound.now(self._client)
+            else:
+                return
+
+    def _is_ours(self, stat: Stat, bound: Bound, before: Stat | None) -> bool:
+        """Whether that is to be deleted: after a delete in doubt, only what was found before it."""
+        if before is not None:
+            return stat.czxid == before.czxid
+        return stat.ephemeral_owner == (bound.session_id if self._ephemeral else 0)

@@ -16,7 +16,6 @@ once for many by a `Queue`; waiting is 1 read for each change of an empty queue.
 """
 
 import asyncio
-import logging
 import re
 from collections import deque
 from collections.abc import Sequence
@@ -24,14 +23,14 @@ from collections.abc import Sequence
 from zabd.client.client import Client
 from zabd.client.events import EventStream
 from zabd.client.operations import UNSET, Timeout
+from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.parents import ensure_path
 from zabd.client.recipes.receipt import Receipt
 from zabd.model.acl import Acl
-from zabd.model.errors import NoNodeError, OperationTimeoutError
+from zabd.model.errors import NoNodeError
 from zabd.model.ops import Create, CreateMode, Delete
 from zabd.model.paths import check_path, join
 from zabd.model.watch_events import WatchEvent
-
-log = logging.getLogger("zabd.client.recipes")
 
 DEFAULT_PRIORITY = 100
 PRIORITY_MAX = 999
@@ -85,11 +84,8 @@ class Entries:
                 return in_order(names)
 
     async def ensure(self, path: str) -> None:
-        """Create a parent, in the time of an operation; whoever misses it still asks once more."""
-        try:
-            await self.client.ensure_path(path, acl=self.acl)
-        except OperationTimeoutError as error:
-            log.info("creating %s again: %s", path, error)
+        """Create a parent that was found missing."""
+        await ensure_path(await Bound.now(self.client), path, self.acl)
 
 
 def limit_of(stream: EventStream[WatchEvent] | None) -> Timeout:

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from zabd.client.client import Client
 from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.parents import ensure_path
 from zabd.model.acl import Acl
 from zabd.model.errors import ConnectionLossError, NoNodeError, SessionExpiredError
 from zabd.model.ids import SessionId
@@ -77,7 +78,7 @@ class Receipt:
                         # With the receipt, all that we know of the parent may be out of date.
                         self._made = False
                         raise
-                    await self._client.ensure_path(self._parent, acl=self._acl)
+                    await ensure_path(bound, self._parent, self._acl)
                 else:
                     self._made = True
                     return

@@ -110,6 +110,10 @@ class SyncPersistentNode(Facade[PersistentNode]):
         """Remove the znode."""
         self._client.run(self._recipe.close())
 
+    def close_soon(self) -> None:
+        """Begin to remove the znode in the background."""
+        self._get(lambda node: node.close_soon())
+
     def __enter__(self) -> Self:
         self.start()
         return self
