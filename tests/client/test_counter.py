@@ -1,14 +1,16 @@
 """Claims about the counter, on scripted servers in virtual time."""
 
 import asyncio
+import gc
 import struct
+import weakref
 
 import pytest
 from tests.client.fast_loop import FastLoop, run
 from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
 
 from zabd.client import connect
-from zabd.client.recipes import Counter
+from zabd.client.recipes import Counter, Queue
 from zabd.model.errors import SessionExpiredError
 from zabd.model.ops import GetData, Multi
 
@@ -91,6 +93,25 @@ def test_a_cancelled_addition_is_done_once_or_not_at_all() -> None:
             await asyncio.wait([adding])
             assert adding.cancelled()
             assert (await counter.add(1)).after == 3
+
+    run(main)
+
+
+def test_a_counter_does_not_outlive_its_client() -> None:
+    """Nor keep the client, and all that it holds, alive."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            await Counter(zk, PATH).add(1)
+            await Queue(zk, "/queue").put(b"x")
+            await Queue(zk, "/queue").get()
+        gone = weakref.ref(zk)
+        del zk
+        loop.links.clear()
+        await asyncio.sleep(60)
+        gc.collect()
+        assert gone() is None
 
     run(main)
 

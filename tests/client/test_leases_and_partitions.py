@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 from tests.client.fast_loop import FastLoop, run, wait_until
-from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
+from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, PASS, ScriptedEnsemble
 
 from zabd.client import connect
 from zabd.client.recipes import (
@@ -16,6 +16,7 @@ from zabd.client.recipes import (
     Share,
     TtlLease,
 )
+from zabd.model.errors import ConnectionLossError
 from zabd.model.ops import SetData
 
 PATH = "/leases/one"
@@ -200,6 +201,22 @@ def test_a_renewal_in_doubt_is_not_taken_for_a_loss() -> None:
             await lease.renew()
             assert lease.held
             assert lease.fencing_token == token
+
+    run(main)
+
+
+def test_a_record_that_breaks_every_connection_is_given_up() -> None:
+    """With no deadline too: the connections of all the rest of the client go with it."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            ensemble.faults.append(lambda _, op: LOSE_REQUEST if isinstance(op, SetData) else PASS)
+            async with asyncio.timeout(60):
+                with pytest.raises(ConnectionLossError):
+                    await TtlLease(zk, PATH, 60).acquire()
+            ensemble.faults.clear()
+            assert await TtlLease(zk, PATH, 60).acquire(blocking=False)
 
     run(main)
 

@@ -5,11 +5,13 @@ from contextlib import suppress
 
 import pytest
 from tests.client.fast_loop import FastLoop, run, wait_until
-from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
+from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, PASS, ScriptedEnsemble
 
 from zabd.client import connect
 from zabd.client.recipes import Item, LockingQueue, LockLostError, PriorityQueue, Queue
+from zabd.model.errors import ConnectionLossError, LocalProtocolError
 from zabd.model.ops import Check, Delete, Multi, Op
+from zabd.model.session import ConnectRequest
 
 PATH = "/jobs"
 
@@ -179,6 +181,57 @@ def test_a_get_without_a_deadline_has_none(kind: type[Queue | LockingQueue]) -> 
             async with connect(ensemble.hosts) as other:
                 await kind(other, PATH).put(b"x")
             assert await waiting is not None
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [Queue, LockingQueue])
+def test_a_put_that_is_too_large_raises_and_leaves_the_next_one_alone(
+    kind: type[Queue | LockingQueue],
+) -> None:
+    """It is not sent: a server would cut the connection of all the rest of the client."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            queue = kind(zk, PATH)
+            with pytest.raises(LocalProtocolError):
+                await queue.put(b"x" * 1_100_000)
+            await queue.put(b"y")
+            assert await queue.size() == 1
+            assert len(ensemble.seen(ConnectRequest)) == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_put_that_breaks_every_connection_gives_up(cancelled: bool) -> None:  # noqa: FBT001
+    """As one that is larger than its server takes: those behind it have their turn then."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+
+        def fault(_: object, op: Op) -> str:
+            return LOSE_REQUEST if isinstance(op, Multi) and b"big" in repr(op).encode() else PASS
+
+        async with connect(ensemble.hosts) as zk:
+            queue = Queue(zk, PATH)
+            await queue.put(b"0")
+            ensemble.faults.append(fault)
+            putting = asyncio.ensure_future(queue.put(b"big"))
+            await asyncio.sleep(1)
+            if cancelled:
+                putting.cancel()
+            behind = asyncio.ensure_future(queue.put(b"1"))
+            async with asyncio.timeout(60):
+                await behind
+                await asyncio.wait([putting])
+            if not cancelled:
+                error = putting.exception()
+                assert isinstance(error, ConnectionLossError)
+                assert not error.maybe_applied
+            assert len(ensemble.seen(ConnectRequest)) < 20
+            assert [await queue.get(), await queue.get()] == [b"0", b"1"]
 
     run(main)
 

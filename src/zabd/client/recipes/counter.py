@@ -92,7 +92,7 @@ class Counter:
         self._seen = None
         after = seen.value + amount
         try:
-            receipt = Receipt.of(self._client, self.path, self._acl)
+            receipt = Receipt(self._client, self.path, self._acl)
             await receipt.write([SetData(self.path, self._encode(after), seen.version)])
         except (BadVersionError, NoNodeError):
             return None

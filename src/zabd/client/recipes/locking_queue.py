@@ -22,7 +22,7 @@ from typing import Self
 from zabd.client.client import Client
 from zabd.client.events import EventStream
 from zabd.client.operations import Timeout
-from zabd.client.recipes.bound import Bound
+from zabd.client.recipes.bound import Bound, Resends
 from zabd.client.recipes.claim import Claim, ClaimGoneError
 from zabd.client.recipes.lock import LockLostError
 from zabd.client.recipes.queue import DEFAULT_PRIORITY, Entries, limit_of
@@ -108,10 +108,12 @@ class Item:
         claim = self._claim
         assert claim.stat is not None, "an item is handed out once its claim is made"
         bound = Bound(self._client, claim.session_id)
+        resends = Resends(limit=None)
         while True:
             try:
                 await bound.multi([Delete(claim.path, -1), Delete(self._entry, -1)])
-            except ConnectionLossError:
+            except ConnectionLossError as lost:
+                await resends.pause(lost)
                 try:
                     if await bound.is_still(claim.path, claim.stat):
                         continue
@@ -141,6 +143,7 @@ class LockingQueue:
 
         Raises:
             SessionExpiredError: the session ended; with `maybe_applied`, perhaps behind it.
+            LocalProtocolError, ConnectionLossError: as of `Queue.put`; nothing was done.
         """
         await self.put_all([value], priority=priority)
 

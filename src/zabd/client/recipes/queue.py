@@ -53,7 +53,7 @@ class Entries:
     @property
     def receipt(self) -> Receipt:
         """What makes a write of ours happen once."""
-        return Receipt.of(self.client, self._receipts, self.acl)
+        return Receipt(self.client, self._receipts, self.acl)
 
     async def put(self, values: Sequence[bytes], priority: int) -> None:
         """Put all of them in, or none."""
@@ -111,6 +111,9 @@ class Queue:
 
         Raises:
             SessionExpiredError: the session ended; with `maybe_applied`, perhaps behind it.
+            LocalProtocolError: it is larger than a request may be; nothing was done.
+            ConnectionLossError: each connection broke that it was sent on, as they do when a server
+                takes less than this client knows of; nothing was done.
         """
         await self.put_all([value])
 

@@ -29,6 +29,7 @@ from typing import NamedTuple, Self
 
 from zabd.client.client import Client
 from zabd.client.events import EventStream
+from zabd.client.recipes.bound import Resends
 from zabd.client.recipes.claim import Claim
 from zabd.client.recipes.lock import LockLostError, LockTimeoutError
 from zabd.model.acl import Acl
@@ -141,6 +142,7 @@ class TtlLease:
 
         Raises:
             LockTimeoutError: it was not free within `timeout` seconds.
+            ConnectionLossError: each connection broke that the record was sent on.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -155,7 +157,7 @@ class TtlLease:
             LockLostError: it has run out, and another has it, or somebody has deleted the znode.
         """
         taken = self._require()
-        renewed = await self._write(taken.record, taken.version)
+        renewed = await self._write(taken.record, taken.version, Resends())
         if self._taken is not taken:
             self._require()  # it was taken anew meanwhile, or given back
         elif renewed is None:
@@ -204,26 +206,30 @@ class TtlLease:
                 return
 
     async def _acquire(self, *, blocking: bool) -> bool:
+        resends = Resends()
         while True:
             try:
-                if await self._try():
+                if await self._try(resends):
                     return True
                 if not blocking:
                     return False
+                resends = Resends()
                 await self._wait()
             except _LOST_REPLY as error:
                 if not blocking:
                     raise
                 log.info("looking at %s again: %s", self.path, error)
+                if isinstance(error, ConnectionLossError):
+                    await resends.pause(error)
                 await self._client.wait_connected()
 
-    async def _try(self) -> bool:
+    async def _try(self, resends: Resends) -> bool:
         """Take it if nobody has it, or if it has run out."""
         try:
             data, stat = await self._client.get(self.path)
         except NoNodeError:
             await self._client.ensure_path(self.path, acl=self._acl)
-            return await self._try()
+            return await self._try(resends)
         record = _decode(data)
         ours = self._taken is not None and record == self._taken.record
         if record is not None and not ours:
@@ -231,15 +237,15 @@ class TtlLease:
             if left_ms >= 0:
                 self._seen = _Seen(stat.version, left_ms / 1000)
                 return False
-        return await self._take(stat.version)
+        return await self._take(stat.version, resends)
 
-    async def _take(self, version: int) -> bool:
+    async def _take(self, version: int, resends: Resends) -> bool:
         """Take it over this version, under a record of this taking alone (I3)."""
         id = f"{self._client.rng.getrandbits(_ID_BITS):032x}"
         record = _Record(id, int(self.ttl * 1000), self._identifier)
         before = self._taken
         try:
-            taken = await self._write(record, version)
+            taken = await self._write(record, version, resends)
         except BaseException:
             # The write may be on its way, and nobody asks for it any more.
             self._give_back(record)
@@ -251,7 +257,7 @@ class TtlLease:
         self._taken, self._lost = taken, asyncio.Event()
         return True
 
-    async def _write(self, record: _Record, version: int) -> _Taken | None:
+    async def _write(self, record: _Record, version: int, resends: Resends) -> _Taken | None:
         """Write the record over this version, or over itself; None if another's stands there."""
         data = json.dumps(record._asdict()).encode()
         began_ms = self._client.now_ms()
@@ -273,6 +279,8 @@ class TtlLease:
                 await self._client.sync(self.path)
                 found = await self._look()
                 if found is not None and found.stat.version == version:
+                    if isinstance(error, ConnectionLossError):
+                        await resends.pause(error)
                     continue
                 if found is None or found.data != data:
                     return None
