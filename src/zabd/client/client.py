@@ -142,6 +142,7 @@ class Client(Operations):
         self._background: dict[asyncio.Task[object], None] = {}
         self._burials: dict[SessionDriver, None] = {}
         self._closed = False
+        self._at_rest = False
 
     # Life.
 
@@ -173,28 +174,31 @@ class Client(Operations):
     async def close(self, timeout: float = 2.0) -> None:
         """End the session, and with it its ephemerals; at most `timeout` seconds are spent on that.
 
-        Without a server in that time the session is left for the ensemble to expire.
+        Without a server in that time the session is left for the ensemble to expire. A caller that
+        is cancelled leaves it so at once; whoever calls again waits for what is left.
         """
         require_same_process(self._forks)
-        if self._closed or self._driver is None:
-            self._closed = True
-            return
         self._closed = True
         driver = self._driver
-        ended = asyncio.get_running_loop().create_future()
-        if not driver.session.ended and timeout > 0:
-            driver.perform(driver.session.close(ended, driver.now_ms()))
-            if not driver.session.ended:
-                await asyncio.wait([ended], timeout=timeout)
-        ended.cancel()
-        driver.perform(driver.session.abandon(driver.now_ms()))
+        if driver is None or self._at_rest:
+            return
         drivers = [driver, *self._burials]
-        for each in drivers:
-            each.stop()
+        try:
+            await self._end_session(driver, timeout)
+        except BaseException:
+            for task in self._others():
+                task.cancel()
+            raise
+        finally:
+            driver.perform(driver.session.abandon(driver.now_ms()))
+            self._ended.cancel()
+            for each in drivers:
+                each.stop()
         for each in drivers:
             await each.stopped()
         await self._end_background()
         await self._callbacks.drained()
+        self._at_rest = True
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -213,8 +217,9 @@ class Client(Operations):
     @property
     def state(self) -> SessionState:
         """The state now, by the local lease too: never CONNECTED when the lease has run out."""
-        self.check_lease()
-        return self._state
+        if self._driver is None or self.check_lease():
+            return self._state
+        return self._driver.session.state  # inside a hook, where its end is still to be told
 
     @property
     def connected(self) -> bool:
@@ -454,15 +459,28 @@ class Client(Operations):
         if self._closed:
             raise LocalProtocolError("the client is closed")
 
+    async def _end_session(self, driver: SessionDriver, timeout: float) -> None:
+        """Close the session at the ensemble, if a server takes that in time."""
+        if driver.session.ended or timeout <= 0:
+            return
+        driver.perform(driver.session.close(self._ended, driver.now_ms()))
+        if not driver.session.ended:
+            await asyncio.wait([self._ended], timeout=timeout)
+
     async def _end_background(self) -> None:
         """Let background work see that the session is over; what does not is cancelled."""
+        if tasks := self._others():
+            try:
+                await asyncio.wait(tasks, timeout=CLOSE_GRACE)
+            finally:
+                for task in tasks:
+                    task.cancel()
+            await asyncio.wait(tasks)
+
+    def _others(self) -> list[asyncio.Task[object]]:
+        """The background work that does not run this."""
         own = asyncio.current_task()
-        if tasks := [task for task in self._background if task is not own]:
-            _, pending = await asyncio.wait(tasks, timeout=CLOSE_GRACE)
-            for task in pending:
-                task.cancel()
-            if pending:
-                await asyncio.wait(pending)
+        return [task for task in self._background if task is not own]
 
     def _begin_session(self, *, last_zxid: int, identities: Sequence[tuple[str, bytes]]) -> None:
         assert self._clock is not None
@@ -478,6 +496,8 @@ class Client(Operations):
             sasl=self._sasl,
         )
         self._driver = SessionDriver(session, self._hosts, self._clock, self._on_effect, self._ssl)
+        self._ended = self._driver.loop.create_future()
+        self._ended.add_done_callback(_look_at)
         self._driver.start()
 
     def _on_effect(self, effect: Effect) -> None:
@@ -587,6 +607,12 @@ class Client(Operations):
         if not future.done():
             sent = not session.withdraw(future)
             future.set_exception(session.failures.timed_out(op, limit, self._state, sent=sent))
+
+
+def _look_at(ended: asyncio.Future[Result]) -> None:
+    """The session may have ended before it was closed, which is as good."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 _FINAL = frozenset({SessionState.LOST, SessionState.CLOSED})

@@ -6,10 +6,13 @@ Invariants
     I1  The old socket is aborted before a new one is opened, and what still comes from it is
         ignored: no server may hear this session on two connections because of us.
     I2  Requests submitted in one turn of the loop leave in one write.
+    I3  Effects are done in the order in which the session gave them, one after the other: what
+        follows from one, such as a lease that a hook has found to be over, comes behind the rest.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from ssl import SSLContext
@@ -49,6 +52,8 @@ class SessionDriver:
         self._wire: _Wire | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flush_scheduled = False
+        self._due: deque[Effect] = deque()
+        self._doing = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -96,16 +101,24 @@ class SessionDriver:
         self._arm()
 
     def _do(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Send(data):
-                    if self._wire is not None and self._wire.transport is not None:
-                        self._wire.transport.write(data)
-                case Hangup(reason):
-                    log.info("leaving %s: %s", self.host, reason)
-                    self._drop_wire()
-                case _:
-                    self._tell(effect)
+        self._due.extend(effects)
+        if self._doing:
+            return  # whoever is at it, below us, goes on with these (I3)
+        self._doing = True
+        try:
+            while self._due:
+                effect = self._due.popleft()
+                match effect:
+                    case Send(data):
+                        if self._wire is not None and self._wire.transport is not None:
+                            self._wire.transport.write(data)
+                    case Hangup(reason):
+                        log.info("leaving %s: %s", self.host, reason)
+                        self._drop_wire()
+                    case _:
+                        self._tell(effect)
+        finally:
+            self._doing = False
 
     # The search for a server.
 
