@@ -85,7 +85,7 @@ async def close_without_sync(node: PersistentNode, task: "asyncio.Task[None]") -
     """Delete what this server shows, which may be behind."""
     task.cancel()
     await asyncio.wait([task])
-    if node._stands.is_set() and not node._client.closed:
+    if node._stands and not node._client.closed:
         await Bound(node._client, node._client.session_id).delete(node.path)
 
 

@@ -272,8 +272,18 @@ def test_a_node_that_can_never_stand_says_so() -> None:
                 assert other.data == b"x"
             late = PersistentNode(zk, "/b")
             await late.start()
-            with pytest.raises(LocalProtocolError, match="closed"):
+            with pytest.raises(LocalProtocolError, match="it was closed"):
                 await asyncio.gather(late.wait_present(), late.close())
+            await node.set(b"y")
+            await node.wait_present(timeout=2)
+            await node.close()
+            loop.black_hole = True
+            await asyncio.sleep(30)
+            await late.start()
+            waiting = asyncio.ensure_future(late.wait_present())
+            await asyncio.sleep(1)
+        with pytest.raises(LocalProtocolError, match="client is closed"):
+            await waiting
 
     run(main)
 
@@ -398,5 +408,34 @@ def test_a_tree_cache_makes_do_without_recursive_watches() -> None:
                 await wait_until(lambda: cache.data("/t/a/b") == b"2")
                 await other.delete("/t/a", recursive=True)
                 await wait_until(lambda: cache.paths() == ["/t"])
+
+    run(main)
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_a_tree_cache_outlasts_a_backlog_of_events(
+    recursive: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was too much to be kept is read anew, and what comes later is told again."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        if not recursive:
+            ensemble.unimplemented.add(OpCode.ADD_WATCH)
+        monkeypatch.setattr("zabd.client.events.STREAM_LENGTH_MAX", 10)
+        async with connect(ensemble.hosts) as zk, connect(ensemble.hosts) as other:
+            for number in range(20):
+                await other.create(f"/t/{number}", make_parents=True)
+            async with TreeCache(zk, "/t") as cache:
+                await asyncio.gather(*(other.create(f"/t/{n}/x") for n in range(20)))
+                for step in (b"1", b"2"):
+                    await asyncio.gather(*(other.set(f"/t/{n}", step) for n in range(20)))
+                    await asyncio.sleep(10)
+                    assert len(cache) == 41
+                    assert {cache.data(f"/t/{n}") for n in range(20)} == {step}
+                await other.set("/t/0", b"3")
+                await asyncio.sleep(1)
+                assert cache.data("/t/0") == b"3"
 
     run(main)

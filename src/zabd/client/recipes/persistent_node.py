@@ -69,12 +69,14 @@ class PersistentNode:
         self._removing: asyncio.Task[None] | None = None
         self._bound: Bound | None = None
         self._stat: Stat | None = None
-        self._stands = asyncio.Event()
+        self._stands = False
+        self._refusal = ""
+        self._settled = asyncio.Event()  # it stands, or there is a refusal
 
     @property
     def present(self) -> bool:
         """Whether our znode stands, as far as can be known here and now."""
-        if not self._stands.is_set() or self._stat is None or not self._client.check_lease():
+        if not self._stands or self._stat is None or not self._client.check_lease():
             return False
         return not self._ephemeral or self._stat.ephemeral_owner == self._client.session_id
 
@@ -90,28 +92,20 @@ class PersistentNode:
 
         Raises:
             TimeoutError: it did not within `timeout` seconds.
-            LocalProtocolError: it never will, since the client or this is closed, or `data` is more
-                than a request may hold.
+            LocalProtocolError: it cannot be asked for: the client or this is closed, or `data` is
+                larger than a request may be.
         """
-        standing = asyncio.ensure_future(self._stands.wait())
-        keeping = [] if self._task is None else [self._task]
-        try:
-            async with asyncio.timeout(timeout):
-                await asyncio.wait([standing, *keeping], return_when=asyncio.FIRST_COMPLETED)
-            if standing.done():
-                return
-        finally:
-            standing.cancel()
-        for task in keeping:
-            if not task.cancelled():
-                task.result()
-        raise LocalProtocolError(f"{self.path} does not stand, and never will: it is closed")
+        async with asyncio.timeout(timeout):
+            while not self._stands:
+                if self._refusal:
+                    raise LocalProtocolError(f"{self.path} does not stand: {self._refusal}")
+                await self._settled.wait()
 
     async def set(self, data: bytes) -> None:
         """Change what it holds, now and whenever it is made again."""
         before, self.data = self.data, data
         # Otherwise whoever makes it stand compares.
-        if self._stands.is_set():
+        if self._stands:
             try:
                 await self._client.retry(
                     lambda: self._client.set(self.path, self.data), idempotent=True
@@ -121,10 +115,13 @@ class PersistentNode:
             except LocalProtocolError:
                 self.data = before  # nothing has changed
                 raise
+        elif self._task is not None:
+            self._settle(stands=False)  # what was refused may stand with the new data
 
     async def start(self) -> None:
         """Begin; returns at once."""
         if self._task is None:
+            self._settle(stands=False)
             self._task = self._client.spawn(self._keep(self._removing))
 
     async def close(self) -> None:
@@ -136,7 +133,7 @@ class PersistentNode:
         """Begin to remove the znode in the background; return what does, None if nothing began."""
         task, self._task = self._task, None
         if task is not None:
-            self._stands.clear()
+            self._settle(stands=False, refusal="it was closed")
             self._removing = self._client.spawn(self._end(task, self._removing))
         return self._removing
 
@@ -167,12 +164,13 @@ class PersistentNode:
             except KeeperError:
                 log.exception("cannot keep %s; trying again", self.path)
                 await asyncio.sleep(TRY_AGAIN_S)
-            except LocalProtocolError:
-                if not self._client.closed:
-                    log.exception("%s is kept no longer", self.path)
-                raise
-            finally:
-                self._stands.clear()
+            except LocalProtocolError as error:
+                if self._client.closed:
+                    break
+                self._settle(stands=False, refusal=str(error))
+                log.exception("cannot ask for %s; trying again", self.path)
+                await asyncio.sleep(TRY_AGAIN_S)
+        self._settle(stands=False, refusal="the client is closed")
 
     async def _keep_in_session(self, bound: Bound) -> None:
         stream: EventStream[WatchEvent] = EventStream()
@@ -188,12 +186,21 @@ class PersistentNode:
                         await bound.insist(SetData(self.path, self.data, -1))
                         continue
                     self._stat = found.stat
-                    self._stands.set()
+                    self._settle(stands=True)
                     resends = Resends()
                 await anext(stream)
-                self._stands.clear()
+                self._settle(stands=False)
         finally:
+            self._settle(stands=False, refusal=self._refusal)
             self._client.unwatch(self.path, stream)
+
+    def _settle(self, *, stands: bool, refusal: str = "") -> None:
+        """Note whether it stands, or why it cannot, and tell who waits for either."""
+        self._stands, self._refusal = stands, refusal
+        if stands or refusal:
+            self._settled.set()
+        else:
+            self._settled.clear()
 
     async def _create(self, bound: Bound, resends: Resends) -> None:
         """Make it; whether that is how it came to be is for the next look to say."""

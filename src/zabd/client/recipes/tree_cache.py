@@ -4,7 +4,8 @@
 
 Invariants
     I1  What is here was true at the ensemble, path by path, and catches up: each event leads to a
-        read of its path, each reconnect and each new session to a read of everything.
+        read of its path, each reconnect, each new session and each backlog of events that was too
+        long to be kept to a read of everything.
     I2  Changes are told in the order in which they become visible here.
 
 Znodes: none of its own. Cost: 1 write-free request for the watch, 2 reads for each znode to begin
@@ -23,7 +24,12 @@ from zabd.client.client import Client
 from zabd.client.effects import SessionState
 from zabd.client.events import EventStream, StateChange
 from zabd.client.recipes.node_watch import Value
-from zabd.model.errors import KeeperError, NoNodeError, UnimplementedError
+from zabd.model.errors import (
+    KeeperError,
+    LocalProtocolError,
+    NoNodeError,
+    UnimplementedError,
+)
 from zabd.model.paths import ROOT, check_path, join, name_of, parent_of
 from zabd.model.watch_events import EventType, KeeperState, WatchEvent
 
@@ -121,7 +127,7 @@ class TreeCache:
     async def close(self) -> None:
         """Stop; what is here stays as it is."""
         self._forget_hook()
-        self._client.unwatch(self.path, self._events)
+        self._forget_watches()
         self._events.close()
         task, self._task = self._task, None
         if task is not None:
@@ -147,13 +153,30 @@ class TreeCache:
 
     async def _run(self) -> None:
         await self._insist(self.path, everything=True)
-        async for event in self._events:
+        while (event := await self._event()) is not None:
             if event.type is EventType.PERSISTENT_WATCH_REMOVED:
                 self._session_id = 0  # this server knows no such watches
             if event.type in {EventType.NONE, EventType.PERSISTENT_WATCH_REMOVED}:
                 await self._insist(self.path, everything=True)
             else:
                 await self._insist(event.path, everything=self._one_shot)
+
+    async def _event(self) -> WatchEvent | None:
+        """The next event, None if this is closed."""
+        try:
+            return await anext(self._events)
+        except StopAsyncIteration:
+            return None
+        except LocalProtocolError as error:
+            log.warning("reading all of %s again: %s", self.path, error)
+            self._forget_watches()
+            self._events = EventStream()
+            self._session_id = 0  # the new stream has no watch yet
+            return _RELOAD
+
+    def _forget_watches(self) -> None:
+        for path in {self.path: None, **self._values} if self._one_shot else [self.path]:
+            self._client.unwatch(path, self._events)
 
     async def _insist(self, path: str, *, everything: bool) -> None:
         while not self._client.closed:
@@ -162,7 +185,7 @@ class TreeCache:
                     await self._load(path)
                 else:
                     await self._refresh(path)
-            except KeeperError as error:
+            except (KeeperError, LocalProtocolError) as error:
                 log.info("reading %s again: %s", path, error)
                 await asyncio.sleep(LOAD_AGAIN_S)
                 path, everything = self.path, True
