@@ -7,7 +7,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.fast_loop import FastLoop, run
+from tests.client.fast_loop import FastLoop, run, wait_until
 from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsemble
 
 from zabd.client import Client, EventStream, SessionState, StateChange, connect
@@ -269,6 +269,54 @@ def test_a_session_given_up_locally_is_closed_at_the_next_contact() -> None:
             assert old not in ensemble.sessions
             assert await zk.exists("/mine") is None
             assert ensemble.seen(CloseSession)
+
+    run(main)
+
+
+def test_an_ensemble_that_was_put_back_gets_a_new_session_of_ours() -> None:
+    """Its servers are behind what we have seen, and close each handshake for that."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 3)
+        async with connect(ensemble.hosts, timeout=12.0) as zk:
+            for name in ("/a", "/b", "/c"):
+                await zk.create(name)
+            seen = zk.last_zxid
+            for server in ensemble.servers:
+                ensemble.shut(server)
+            founded = ScriptedEnsemble(loop, 3)
+            start = loop.time()
+            await wait_until(lambda: zk.state is SessionState.LOST)
+            await zk.wait_connected(timeout=60)
+            assert loop.time() - start < 2 * 12 + 2  # the old session's end, then as long again
+            assert await zk.exists("/a") is None
+            assert zk.last_zxid < seen
+            assert founded.sessions
+
+    run(main)
+
+
+def test_a_new_session_does_not_go_back_in_time_because_of_a_server_that_lags() -> None:
+    """It waits for one that has what the last session has seen, as long as there may be one."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop, 2)
+        lagging, other = ensemble.servers
+        async with connect(ensemble.hosts, timeout=12.0) as zk:
+            await zk.create("/a")
+            ensemble.catch_up(lagging)
+            lagging.lagging = True
+            ensemble.shut(lagging)
+            await wait_until(lambda: zk.connected and zk.server == other.name)
+            await zk.create("/b")
+            await zk.exists("/b")
+            ensemble.shut(other)
+            loop.sleep_machine(20)
+            assert zk.state is SessionState.LOST
+            ensemble.open(lagging)
+            loop.call_later(10.0, ensemble.open, other)
+            await zk.wait_connected(timeout=30)
+            assert zk.server == other.name
 
     run(main)
 

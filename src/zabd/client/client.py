@@ -63,6 +63,9 @@ T = TypeVar("T")
 
 # Background work pauses a second at most before it notices that its session is over.
 CLOSE_GRACE = 1.5
+# By then an ensemble that is there has expired a session that we could not close: the longest
+# timeout it grants is a minute, as a rule, and a new leader counts from the beginning.
+BURIAL_LIMIT = 600.0
 
 
 class Client(Operations):
@@ -140,7 +143,7 @@ class Client(Operations):
         self._listeners: dict[Listener, None] = {}
         self._callbacks = CallbackQueue()
         self._background: dict[asyncio.Task[object], None] = {}
-        self._burials: dict[SessionDriver, None] = {}
+        self._burials: dict[SessionDriver, asyncio.TimerHandle] = {}
         self._closed = False
         self._at_rest = False
 
@@ -192,6 +195,8 @@ class Client(Operations):
         finally:
             driver.perform(driver.session.abandon(driver.now_ms()))
             self._ended.cancel()
+            for timer in self._burials.values():
+                timer.cancel()
             for each in drivers:
                 each.stop()
         for each in drivers:
@@ -554,15 +559,17 @@ class Client(Operations):
         if old.auth_error is not None:
             return  # the same answer would come again and again
         if old.credentials is not None and not old.refused:
-            self._bury(old.credentials, old.last_zxid)
+            self._bury(old.credentials)
         self._begin_session(last_zxid=old.last_zxid, identities=old.identities)
 
-    def _bury(self, credentials: Credentials, last_zxid: int) -> None:
-        """Close a session that only we have given up, so that its ephemerals go now."""
+    def _bury(self, credentials: Credentials) -> None:
+        """Close a session that only we have given up, so that its ephemerals go now.
+
+        Any server will do for that, however far behind it is.
+        """
         assert self._clock is not None
         session = Session(
             credentials.timeout_ms,
-            last_zxid=last_zxid,
             credentials=credentials,
             sasl=self._sasl,
         )
@@ -570,11 +577,15 @@ class Client(Operations):
 
         def notice(effect: Effect) -> None:
             if isinstance(effect, Became) and effect.state in _FINAL:
-                self._burials.pop(driver, None)
-                asyncio.get_running_loop().call_soon(driver.stop)
+                if (timer := self._burials.pop(driver, None)) is not None:
+                    timer.cancel()
+                driver.loop.call_soon(driver.stop)
+
+        def give_up() -> None:
+            driver.perform(session.abandon(driver.now_ms()))
 
         driver = SessionDriver(session, hosts, self._clock, notice, self._ssl)
-        self._burials[driver] = None
+        self._burials[driver] = driver.loop.call_later(BURIAL_LIMIT, give_up)
         session.close(None, driver.now_ms())
         driver.start()
 

@@ -162,7 +162,14 @@ class SessionDriver:
         if wire is not self._wire or self.session.ended:
             wire.abort()
             return
+        last_zxid = self.session.last_zxid
         self.perform(self.session.opened(self.now_ms()))
+        if self.session.last_zxid < last_zxid:
+            log.warning(
+                "servers have closed each handshake for a session timeout: they may be behind zxid"
+                " %#x, which was seen before, so it is not asked for any more",
+                last_zxid,
+            )
 
     def received(self, wire: "_Wire", data: bytes) -> None:
         """Bytes came."""

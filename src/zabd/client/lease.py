@@ -14,19 +14,16 @@ class Lease:
         self.deadline_ms: int | None = None
         self._margin_ms = margin_ms
 
-    def grant(self, sent_ms: int, timeout_ms: int) -> None:
-        """A server has taken the session, with this timeout; an earlier, longer one is over."""
-        self.deadline_ms = self._deadline_ms(sent_ms, timeout_ms)
+    def forget(self) -> None:
+        """A server has taken the session, and its timeout counts, not an earlier, longer one."""
+        self.deadline_ms = None
 
     def renew(self, sent_ms: int, timeout_ms: int) -> None:
         """A request that was sent then was answered: the ensemble has heard of us since."""
-        self.deadline_ms = max(self.deadline_ms or 0, self._deadline_ms(sent_ms, timeout_ms))
-
-    def _deadline_ms(self, sent_ms: int, timeout_ms: int) -> int:
         margin = self._margin_ms
         if margin is None:
             margin = max(timeout_ms // 20, LEASE_MARGIN_MS_MIN)
-        return sent_ms + timeout_ms - margin
+        self.deadline_ms = max(self.deadline_ms or 0, sent_ms + timeout_ms - margin)
 
     def is_over(self, now_ms: int) -> bool:
         """Whether it has run out."""

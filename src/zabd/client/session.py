@@ -19,6 +19,10 @@ Invariants
     I6  What a server without a quorum says renews no lease: nobody else hears of it.
     I7  A request that cannot be sent, because it has no form on the wire or is larger than a server
         takes, raises in `submit` and disturbs no other.
+    I8  A session that does not exist yet is not taken by a server that is behind what its
+        predecessor has seen. But when servers do nothing but close its handshakes for as long as a
+        session lasts, the ensemble was founded anew or put back to an older state, and what was
+        seen of it is over.
 
 Client protocol, sections 2, 3, 13 and 15; the lease is that of the dedup recipe, section 7.2.
 """
@@ -159,6 +163,7 @@ class Session:
         self._pings_outstanding: deque[int] = deque()
         self._greeting_deadline_ms = 0
         self._greeted_ms = 0
+        self._turned_away_ms: int | None = None  # since when servers close our handshakes
         self._spoke_ms = 0
         self._heard_ms = 0
 
@@ -316,6 +321,8 @@ class Session:
         self._phase = _Phase.GREETING
         self._frames = FrameReader(RESPONSE_BYTES_MAX)
         self._greeted_ms = now_ms
+        if not self._known and self._turned_away_for_long(now_ms):
+            self.last_zxid = 0
         self._greeting_deadline_ms = now_ms + self.attempt_ms(now_ms)
         request = ConnectRequest(
             protocol_version=0,
@@ -329,6 +336,11 @@ class Session:
 
     def closed(self, now_ms: int, reason: str = "the server closed the connection") -> list[Effect]:
         """The connection is gone; what it had not answered has an unknown outcome (I1)."""
+        if self._phase is _Phase.GREETING and self._turned_away_ms is None:
+            self._turned_away_ms = now_ms
+        return self._disconnected(now_ms, reason)
+
+    def _disconnected(self, now_ms: int, reason: str) -> list[Effect]:
         if self._phase in {_Phase.OFFLINE, _Phase.ENDED}:
             return []
         self._phase = _Phase.OFFLINE
@@ -372,6 +384,9 @@ class Session:
             self._requests.output.append(encode_request(XID_PING, Ping()))
         return self.flush(now_ms)
 
+    def _turned_away_for_long(self, now_ms: int) -> bool:
+        return self._turned_away_ms is not None and now_ms - self._turned_away_ms >= self._asked_ms
+
     def _take_frames(self, frames: list[bytes], now_ms: int, effects: list[Effect]) -> None:
         for frame in frames:
             if self._phase is _Phase.GREETING:
@@ -395,10 +410,12 @@ class Session:
         self.timeout_ms = response.timeout_ms
         self._password = response.password
         self._spoke_ms = self._greeted_ms
+        self._turned_away_ms = None
         self._read_only = bool(response.read_only)
         self._known = self._known or not self._read_only
         if not self._read_only:
-            self._lease.grant(self._greeted_ms, self.timeout_ms)
+            self._lease.forget()  # this server may have granted less than the last one
+        self._renew_lease(self._greeted_ms)
         if self._sasl is None:
             self._establish(now_ms, effects)
         else:
@@ -569,7 +586,7 @@ class Session:
     def _hang_up(self, reason: str, now_ms: int) -> list[Effect]:
         if self._phase in {_Phase.OFFLINE, _Phase.ENDED}:
             return []
-        return [Hangup(reason), *self.closed(now_ms, reason)]
+        return [Hangup(reason), *self._disconnected(now_ms, reason)]
 
     def _lose(self, reason: str) -> list[Effect]:
         effects: list[Effect] = []
