@@ -51,7 +51,7 @@ class Node:
         size, count = len(self.data or b""), len(self.children)
         return Stat(
             self.czxid, self.mzxid, self.ctime, self.mtime, self.version,
-            2 * self.created - count, 0, self.owner or self.kind, size, count, self.pzxid,
+            2 * self.created - count, 0, self.owner, size, count, self.pzxid,
         )  # fmt: skip
 
 
@@ -160,7 +160,10 @@ TTL = -(1 << 56)
 
 
 def _kind(op: Create | Create2 | CreateContainer | CreateTtl) -> int:
-    """What ZooKeeper shows as the owner of a container, or of a znode with a time to live."""
+    """What ZooKeeper keeps as the owner of a container, or of a znode with a time to live.
+
+    A Stat does not show it.
+    """
     if isinstance(op, CreateContainer):
         return CONTAINER
     return TTL + op.ttl if isinstance(op, CreateTtl) else 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,6 +11,7 @@ import pytest
 from tests.client.dedup_world import (
     KEY,
     PARENT,
+    begins,
     commits,
     die_in_the_middle,
     events_of,
@@ -18,7 +20,7 @@ from tests.client.dedup_world import (
     returns,
 )
 from tests.client.fast_loop import LATENCY, FastLoop, run, wait_until
-from tests.client.scripted_server import LOSE_REQUEST, PASS, SWALLOW, ScriptedEnsemble
+from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, PASS, SWALLOW, ScriptedEnsemble
 
 from zabd.client import SessionState, connect
 from zabd.client.recipes.bound import RESENDS_MAX
@@ -662,5 +664,71 @@ def test_that_nothing_is_recorded_is_said_only_when_nothing_can_be(
             if old_session == "lives":
                 ensemble.commit(old, held)
                 assert (await Dedup(zk).run(KEY, returns(0))).value == "late"
+
+    run(main)
+
+
+# What the ensemble ends by itself: a Stat does not show it, so the records say it.
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("action", [PASS, LOSE_REPLY])
+@pytest.mark.parametrize("old", [True, False])
+def test_a_journal_says_how_it_was_made_whoever_writes_it_again(
+    action: str, *, ends: bool, old: bool
+) -> None:
+    """At its creation, a touch, a checkpoint, by the next attempt: it counts while it is there."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        if not ends:
+            ensemble.unimplemented |= {OpCode.CREATE_TTL}
+
+        async def says(ctx: Attempt) -> bool:
+            started = (await Dedup(zk).status(KEY)).started
+            assert started is not None
+            assert started.attempt_id == ctx.attempt_id
+            return started.server_ttl
+
+        async with connect(ensemble.hosts) as zk:
+            await zk.ensure_path(PARENT if old else "/dedup")
+            ensemble.once(begins, action)
+            for number in (1, 2):
+                async with Dedup(zk, started_ttl=30.0).hold(KEY) as ctx:
+                    assert ctx.attempt == number
+                    assert await says(ctx) is ends
+                    await asyncio.sleep(11)
+                    assert await says(ctx) is ends
+                    await ctx.checkpoint("half")
+                    assert await says(ctx) is ends
+                    await ctx.leave_in_doubt()
+            await asyncio.sleep(60)
+            async with Dedup(zk).hold(KEY) as ctx:
+                assert (ctx.previous is not None) is ends
+                await ctx.complete(1)
+            record = (await Dedup(zk).status(KEY)).record
+            assert record is not None
+            # A kind of request that may have cost its connection is left out on the next one.
+            assert record.server_ttl is (ensemble.leader.nodes[f"{PARENT}/result"].kind != 0)
+
+    run(main)
+
+
+def test_a_record_of_an_earlier_version_is_told_old_by_the_ensembles_stamps() -> None:
+    """It does not say how it was made; and an earlier version reads ours, as its own."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            dedup = Dedup(zk, result_ttl=30.0)
+            await dedup.run(KEY, returns(1))
+            data = json.loads((await zk.get(f"{PARENT}/result")).data or b"")
+            assert data.pop("server_ttl") is True
+            assert (data["v"], data["ttl_ms"]) == (1, 30_000)
+            await zk.set(f"{PARENT}/result", json.dumps(data).encode())
+            await asyncio.sleep(20)
+            assert (await dedup.run(KEY, returns(2))).value == 1
+            await asyncio.sleep(20)
+            assert (await dedup.run(KEY, returns(2))).value == 2
 
     run(main)

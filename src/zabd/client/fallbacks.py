@@ -29,6 +29,19 @@ from zabd.model.ops import (
 REMEMBERED_MS = 3_600_000
 
 
+class CreateTtlOr(CreateTtl):
+    """A CreateTtl whose data says that the server ends it, and what serves where it cannot."""
+
+    instead: Create
+
+    @classmethod
+    def of(cls, op: CreateTtl, instead: Create) -> "CreateTtlOr":
+        """The op, with what serves instead."""
+        made = cls(*op)
+        made.instead = instead
+        return made
+
+
 class Fallbacks:
     """The kinds of requests that the server at hand knows, as far as is known."""
 
@@ -88,6 +101,8 @@ def nearest(op: MultiOp) -> MultiOp:
     match op:
         case CreateContainer():
             return Create(op.path, op.data, op.acl, CreateMode.PERSISTENT)
+        case CreateTtlOr():
+            return op.instead
         case CreateTtl():
             return Create(op.path, op.data, op.acl, _PLAIN_MODES[CreateMode(op.flags)])
         case Create2():

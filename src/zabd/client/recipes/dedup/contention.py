@@ -26,11 +26,11 @@ from zabd.client.recipes.dedup.errors import (
     TooManyContendersError,
 )
 from zabd.client.recipes.dedup.flights import Flight
-from zabd.client.recipes.dedup.ledger import RESULT, Ledger, has_ttl
+from zabd.client.recipes.dedup.ledger import RESULT, Ledger
 from zabd.client.recipes.dedup.naming import named
 from zabd.client.recipes.dedup.ownership import LOCK_PREFIX, Ownership
 from zabd.client.recipes.dedup.parents import make_parent, retire_overflowed
-from zabd.client.recipes.dedup.records import Result
+from zabd.client.recipes.dedup.records import Result, is_over
 from zabd.client.recipes.dedup.request import Request
 from zabd.client.recipes.place import Place, PlaceGoneError, Queue
 from zabd.model.errors import (
@@ -249,13 +249,10 @@ class Contention:
 
     def _looks_expired(self, found: _Found) -> bool:
         """Whether it is worth contending to find out: the ensemble's time is at least this."""
-        ttl_ms = found.record.ttl_ms
-        if ttl_ms is None or has_ttl(found.stat):
-            return False
-        return self._time.at_least_ms() > found.stat.mtime + ttl_ms
+        return is_over(*found, self._time.at_least_ms())
 
     def _expired(self, found: _Found) -> bool:
-        return self._owner.outdated(found.record.ttl_ms, found.stat)
+        return self._owner.outdated(*found)
 
     def _error(self, kind: type[E], message: str) -> E:
         return self._request.error(kind, message, session_id=self._place.session_id)

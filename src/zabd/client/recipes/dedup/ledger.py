@@ -5,12 +5,15 @@ Invariants
         session that created that znode: a writer whose session has ended cannot record anything.
     I2  A write whose reply was lost is settled by reading behind a `sync`: done if the record
         carries our attempt id, sent again only while the lock is still ours.
-    I3  Records are TTL znodes where the server has them; where not, their age is told by the
-        ensemble's stamps, and whoever owns the key replaces what is too old.
+    I3  Records are TTL znodes where the server has them, and say so; where not, their age is told
+        by the ensemble's stamps, and whoever owns the key replaces what is too old.
 
 Dedup recipe, sections 4, 6 and 11.
 """
 
+from dataclasses import replace
+
+from zabd.client.fallbacks import CreateTtlOr
 from zabd.client.recipes.bound import Bound, Resends
 from zabd.client.recipes.dedup.commit import Commit
 from zabd.client.recipes.dedup.errors import FencedError
@@ -25,7 +28,7 @@ from zabd.model.errors import (
     NodeExistsError,
     NoNodeError,
 )
-from zabd.model.ops import Check, Create, CreateMode, CreateTtl, Delete, MultiOp, SetData
+from zabd.model.ops import Check, Create, CreateMode, CreateTtl, Delete, MultiOp, OpCode, SetData
 from zabd.model.paths import join
 from zabd.model.results import MultiPart
 from zabd.model.stat import Stat
@@ -70,16 +73,24 @@ class Ledger:
 
     def create_started(self, started: Started) -> MultiOp:
         """The op that makes the journal."""
-        return self._create(self.started_path, started.encode(), started.ttl_ms)
+        return self._create(self.started_path, started)
 
     def create_result(self, result: Result) -> MultiOp:
         """The op that makes the record."""
-        return self._create(self.result_path, result.encode(), result.ttl_ms)
+        return self._create(self.result_path, result)
 
-    async def begin(self, started: Started, *, over: int | None, drop: int | None) -> None:
-        """Write the journal: a new one, or `over` the version of an earlier one.
+    def as_made(self, started: Started) -> Started:
+        """The journal as a `create_started` has written it; to be called when the reply comes.
 
-        `drop` is the version of a result that does not count any more.
+        What has served then is what the server at hand knows: no other connection was made since.
+        """
+        made = self.place.client.fallbacks.knows(OpCode.CREATE_TTL)
+        return replace(started, server_ttl=started.ttl_ms is not None and made)
+
+    async def begin(self, started: Started, *, over: int | None, drop: int | None) -> Started:
+        """Write the journal: a new one, or `over` the version of an earlier one, made as that was.
+
+        `drop` is the version of a result that does not count any more. Returns what is written.
 
         Raises:
             FencedError: the lock is not ours.
@@ -95,13 +106,13 @@ class Ledger:
             try:
                 await self.guarded(ops)
             except ConnectionLossError as error:
-                if await self._has_begun(started):
-                    return
+                if (found := await self._has_begun(started)) is not None:
+                    return found
                 await resends.pause(error)
             except (NodeExistsError, BadVersionError, NoNodeError) as error:
                 raise RecordsChangedError from error
             else:
-                return
+                return self.as_made(started) if over is None else started
 
     async def rewrite(self, started: Started, more: list[MultiOp]) -> tuple[MultiPart, ...]:
         """Replace our own journal by one of another phase, together with `more`, exactly once.
@@ -202,10 +213,13 @@ class Ledger:
     def _bound(self) -> Bound:
         return self.place.bound
 
-    def _create(self, path: str, data: bytes, ttl_ms: int | None) -> MultiOp:
-        if ttl_ms is None:
-            return Create(path, data, self._acl)
-        return CreateTtl(path, data, self._acl, CreateMode.PERSISTENT_WITH_TTL, ttl_ms)
+    def _create(self, path: str, record: Started | Result) -> MultiOp:
+        plain = Create(path, replace(record, server_ttl=False).encode(), self._acl)
+        if record.ttl_ms is None:
+            return plain
+        data = replace(record, server_ttl=True).encode()
+        flags = CreateMode.PERSISTENT_WITH_TTL
+        return CreateTtlOr.of(CreateTtl(path, data, self._acl, flags, record.ttl_ms), plain)
 
     def _own_version(self, found: tuple[Started, Stat] | None, ours: Started) -> int:
         if found is None:
@@ -214,17 +228,12 @@ class Ledger:
             raise FencedError(f"{self.started_path} is another attempt's")
         return found[1].version
 
-    async def _has_begun(self, started: Started) -> bool:
+    async def _has_begun(self, started: Started) -> Started | None:
         await self._bound.sync(self.place.parent)
         found = await self.started()
         begun = found is not None and found[0].attempt_id == started.attempt_id
         self.meter.lost_reply("begin", "adopted" if begun else "resent")
-        return begun
-
-
-def has_ttl(stat: Stat) -> bool:
-    """Whether the server itself ends this znode, so that one that is there still counts (I3)."""
-    return stat.ephemeral_owner != 0
+        return found[0] if found is not None and begun else None
 
 
 def _same_phase(found: Started, ours: Started) -> bool:

@@ -17,9 +17,9 @@ from zabd.client.recipes.dedup.ending import Doubt
 from zabd.client.recipes.dedup.ensemble_time import EnsembleTime
 from zabd.client.recipes.dedup.errors import InDoubtError, NotExecuted, PermanentError
 from zabd.client.recipes.dedup.flights import client_id_of
-from zabd.client.recipes.dedup.ledger import STARTED, Ledger, RecordsChangedError, has_ttl
+from zabd.client.recipes.dedup.ledger import STARTED, Ledger, RecordsChangedError
 from zabd.client.recipes.dedup.options import Completed, Failed, Previous
-from zabd.client.recipes.dedup.records import Result, Started
+from zabd.client.recipes.dedup.records import Result, Started, is_over
 from zabd.client.recipes.dedup.request import Request
 from zabd.client.recipes.place import Queue
 from zabd.model.errors import ConnectionLossError, NodeExistsError, NoNodeError
@@ -77,6 +77,7 @@ class Ownership:
         except ConnectionLossError:
             await self._find_all()
             return
+        self._started = self._ledger.as_made(self._started)
         created = parts[1]
         assert isinstance(created, CreateResult | Create2Result)
         stat = created.stat if isinstance(created, Create2Result) else None
@@ -103,6 +104,7 @@ class Ownership:
         if self._options.journal:
             journal = await self._ledger.started()
             if journal is not None and journal[0].attempt_id == self._started.attempt_id:
+                self._started = journal[0]
                 self._note_begun()
 
     def _note_begun(self) -> None:
@@ -118,14 +120,15 @@ class Ownership:
 
         `replaces` is the version of a recorded outcome that does not count any more.
         """
-        self._started = replace(self._started, lock=self._place.name, attempt=1)
+        self._started = replace(self._started, lock=self._place.name, attempt=1, server_ttl=False)
         self.doubt = None
         journal = await self._ledger.started() if STARTED in queue.children else None
         over = None
         if journal is not None:
             over = journal[1].version
+            self._started = replace(self._started, server_ttl=journal[0].server_ttl)
             ours = journal[0].attempt_id == self._started.attempt_id
-            if not ours and not self.outdated(journal[0].ttl_ms, journal[1]):
+            if not ours and not self.outdated(*journal):
                 settled = await self._in_doubt(*journal, replaces)
                 if settled is not None:
                     return settled
@@ -140,7 +143,7 @@ class Ownership:
 
     async def _begin(self, over: int | None, drop: int | None) -> None:
         self._started = replace(self._started, fencing_token=self._place.token)
-        await self._ledger.begin(self._started, over=over, drop=drop)
+        self._started = await self._ledger.begin(self._started, over=over, drop=drop)
         self._note_begun()
 
     def attempt(self, *, replaces: int | None = None, counts: bool = True) -> Attempt:
@@ -155,12 +158,12 @@ class Ownership:
             counts=counts,
         )
 
-    def outdated(self, ttl_ms: int | None, stat: Stat) -> bool:
+    def outdated(self, record: Started | Result, stat: Stat) -> bool:
         """Whether a record is older than it should become (I2): our lock's birth is the time."""
         own = self._place.stat
         assert own is not None, "the place was taken"
         self._time.observe(own.ctime)
-        return ttl_ms is not None and not has_ttl(stat) and own.ctime > stat.mtime + ttl_ms
+        return is_over(record, stat, own.ctime)
 
     # 10: an earlier attempt is in doubt.
 

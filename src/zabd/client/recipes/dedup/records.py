@@ -2,6 +2,10 @@
 
 Fields that this version does not know are kept when a record is rewritten and ignored otherwise.
 Times are for people: no decision compares the clocks of two machines.
+
+`server_ttl` says that the znode was made with a time to live, so that the ensemble itself ends it:
+its Stat does not show that (client protocol, section 7). Without it, as in records of earlier
+versions, the record's age is told by `ttl_ms` and the ensemble's stamps.
 """
 
 import json
@@ -10,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from zabd.client.recipes.dedup.errors import RecordUnreadableError
+from zabd.model.stat import Stat
 
 VERSION: Final = 1
 COMPLETED: Final = "COMPLETED"
@@ -61,6 +66,7 @@ class Started:
     phase: int = 0
     fencing_token: int | None = None
     ttl_ms: int | None = None
+    server_ttl: bool = False
     rest: Mapping[str, object] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -96,6 +102,7 @@ class Result:
     ttl_ms: int | None
     digest: str | None = None
     token_epoch: int | None = None
+    server_ttl: bool = False
     rest: Mapping[str, object] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -106,6 +113,13 @@ class Result:
     def decode(cls, data: bytes | None) -> "Result":
         """Read the znode's bytes, or raise RecordUnreadableError."""
         return cls(**_fields(cls, data))
+
+
+def is_over(record: Started | Result, stat: Stat, now_ms: int) -> bool:
+    """Whether its time is over by the ensemble's; what a server ends counts while it is there."""
+    if record.server_ttl or record.ttl_ms is None:
+        return False
+    return now_ms > stat.mtime + record.ttl_ms
 
 
 def _encode(record: "Started | Result") -> bytes:
@@ -145,6 +159,7 @@ _OPTIONAL: Final = frozenset(
         "digest",
         "result_ref",
         "ttl_ms",
+        "server_ttl",
     }
 )
 _REQUIRED: Final[dict[type[Started] | type[Result], list[str]]] = {

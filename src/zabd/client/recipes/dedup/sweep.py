@@ -15,15 +15,14 @@ from zabd.client.client import Client
 from zabd.client.recipes.contenders import contenders_among
 from zabd.client.recipes.dedup.ensemble_time import EnsembleTime
 from zabd.client.recipes.dedup.errors import FencedError, RecordUnreadableError
-from zabd.client.recipes.dedup.ledger import RESULT, STARTED, Ledger, has_ttl
+from zabd.client.recipes.dedup.ledger import RESULT, STARTED, Ledger
 from zabd.client.recipes.dedup.operator import owning
-from zabd.client.recipes.dedup.records import Result, Started
+from zabd.client.recipes.dedup.records import Result, Started, is_over
 from zabd.client.recipes.dedup.request import Request
 from zabd.model.errors import BadVersionError, NoNodeError, NotEmptyError
 from zabd.model.ops import Delete, MultiOp
 from zabd.model.paths import join
 from zabd.model.results import GetDataResult
-from zabd.model.stat import Stat
 
 log = logging.getLogger("zabd.dedup")
 
@@ -85,14 +84,14 @@ class Sweeper:
     async def _look(self, client: Client, name: str) -> None:
         path = join(self._base, name)
         try:
-            children, stat = await client.get_children_with_stat(path)
+            children = await client.get_children(path)
             if contenders_among(children):
                 return
             records = [child for child in RECORDS if child in children]
             over = [r for r in records if self._is_over(r, await client.get(join(path, r)))]
             if over:
                 await self._drop(self._make_request(name), over)
-            if len(over) == len(children) and not has_ttl(stat):
+            if len(over) == len(children):
                 await client.delete(path)
                 self._parents += 1
         except (NoNodeError, NotEmptyError):
@@ -116,21 +115,14 @@ class Sweeper:
         path = join(ledger.place.parent, name)
         found = await ledger.place.bound.get(path)
         own = ledger.place.stat
-        if found is None or own is None or has_ttl(found.stat):
+        if found is None or own is None:
             return []
-        ttl_ms = _ttl_of(name, found)
-        if ttl_ms is None or own.ctime <= found.stat.mtime + ttl_ms:
-            return []
-        return [Delete(path, found.stat.version)]
+        over = is_over(_decoded(name, found), found.stat, own.ctime)
+        return [Delete(path, found.stat.version)] if over else []
 
     def _is_over(self, name: str, found: GetDataResult) -> bool:
-        ttl_ms = _ttl_of(name, found)
-        return ttl_ms is not None and self._seems_over(ttl_ms, found.stat)
-
-    def _seems_over(self, ttl_ms: int, stat: Stat) -> bool:
-        return not has_ttl(stat) and self._time.at_least_ms() > stat.mtime + ttl_ms
+        return is_over(_decoded(name, found), found.stat, self._time.at_least_ms())
 
 
-def _ttl_of(name: str, found: GetDataResult) -> int | None:
-    kind = Result if name == RESULT else Started
-    return kind.decode(found.data).ttl_ms
+def _decoded(name: str, found: GetDataResult) -> Result | Started:
+    return Result.decode(found.data) if name == RESULT else Started.decode(found.data)
