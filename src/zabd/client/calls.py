@@ -54,6 +54,14 @@ class Call(ABC, Generic[T]):
         self._result: T | None = None
         self._error: BaseException | None = None
         self.ended = False
+        self.failed = False
+
+    @property
+    def result(self) -> T:
+        """What it came to, once it has ended and has not failed."""
+        assert self.ended, "it has ended"
+        assert not self.failed, "it has a result"
+        return cast("T", self._result)
 
     @abstractmethod
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -76,7 +84,7 @@ class Call(ABC, Generic[T]):
         """The result, or what it raised; on the other thread."""
         self._open.acquire()
         if self._error is None:
-            return cast("T", self._result)
+            return self.result
         try:
             raise self._error
         finally:
@@ -85,6 +93,7 @@ class Call(ABC, Generic[T]):
     def _end(self, result: T | None, error: BaseException | None) -> None:
         self._result = result
         self._error = CancelledError() if isinstance(error, asyncio.CancelledError) else error
+        self.failed = error is not None
         self.ended = True
         self._open.release()
 

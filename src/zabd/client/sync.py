@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from zabd.client.calls import Call, Reply, StepCall, TaskCall
 from zabd.client.client import Client
@@ -47,6 +47,8 @@ log = logging.getLogger("zabd.client")
 
 _WAKES_MAX = 4096
 
+Undo: TypeAlias = Callable[[T], Coroutine[Any, Any, object]]
+
 
 def new_loop() -> asyncio.AbstractEventLoop:
     """One of uvloop's where that is installed: a request then takes a third less CPU."""
@@ -76,15 +78,19 @@ class LoopThread:
         for thread in self._threads:
             thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that uses the client, and wait for it; an interrupt cancels it there."""
-        return self._wait(TaskCall(work))
+    def run(self, work: Coroutine[Any, Any, T], undo: Undo[T] | None = None) -> T:
+        """Run a coroutine that uses the client, and wait for it; an interrupt cancels it there.
+
+        One that comes when the work has just ended finds a result that the caller will never see:
+        `undo` is given it, on the loop, and gives back what was taken.
+        """
+        return self._wait(TaskCall(work), undo)
 
     def ask(self, work: Coroutine[Any, Any, T]) -> T:
         """As `run`, for a coroutine that asks no more of its task than to wait: see `StepCall`."""
         return self._wait(StepCall(work))
 
-    def _wait(self, call: Call[T]) -> T:
+    def _wait(self, call: Call[T], undo: Undo[T] | None = None) -> T:
         if threading.current_thread() is self._threads[0]:
             call.close()
             raise LocalProtocolError("the blocking client was called on its own loop's thread")
@@ -93,8 +99,8 @@ class LoopThread:
             self._wake()
             return call.wait()
         except BaseException:
-            if not call.ended:
-                self._abandon(call)
+            if not call.failed:  # it is not the call's own error
+                self._abandon(call, undo)
             raise
 
     def _wake(self) -> None:
@@ -113,18 +119,20 @@ class LoopThread:
             while self._asked:
                 self._asked.popleft().start(self._loop)
 
-    def _abandon(self, call: Call[Any]) -> None:
+    def _abandon(self, call: Call[T], undo: Undo[T] | None) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._cancel, call)
+            self._loop.call_soon_threadsafe(self._cancel, call, undo)
         except RuntimeError:  # the loop has ended
             call.close()
 
-    def _cancel(self, call: Call[Any]) -> None:
+    def _cancel(self, call: Call[T], undo: Undo[T] | None) -> None:
         if call in self._asked:
             self._asked.remove(call)
             call.close()
-        else:
+        elif not call.ended:
             call.cancel()
+        elif undo is not None and not call.failed:
+            self._client.spawn(undo(call.result))
 
     def off_loop(self, callback: Callable[[E], object]) -> Callable[[E], None]:
         """The callback, to be called in order on the callbacks' thread."""
@@ -258,8 +266,10 @@ class SyncClient:
         require_same_process(self._forks)
         if self._thread is not None:
             thread, self._thread = self._thread, None
-            thread.run(self.asyncio_client.close(timeout))
-            thread.stop()
+            try:
+                thread.run(self.asyncio_client.close(timeout))
+            finally:
+                thread.stop()
 
     def __enter__(self) -> Self:
         self.start()
@@ -273,11 +283,15 @@ class SyncClient:
     ) -> None:
         self.close()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that uses `asyncio_client` on its loop, and wait for it."""
+    def run(self, work: Coroutine[Any, Any, T], *, undo: Undo[T] | None = None) -> T:
+        """Run a coroutine that uses `asyncio_client` on its loop, and wait for it.
+
+        If this thread is interrupted when the work has just ended, `undo` is run there with the
+        result that nobody will see.
+        """
         if self._thread is None:
             work.close()
-        return self._require_thread().run(work)
+        return self._require_thread().run(work, undo)
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
         """As `run`, for the operations of the protocol."""

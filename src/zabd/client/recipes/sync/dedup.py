@@ -95,7 +95,7 @@ class SyncHold:
         self._context: SyncAttempt | None = None
 
     def __enter__(self) -> SyncAttempt:
-        self._context = self._client.run(self._enter())
+        self._context = self._client.run(self._enter(), undo=_not_executed)
         return self._context
 
     def __exit__(
@@ -115,6 +115,11 @@ class SyncHold:
         context = SyncAttempt(self._client, entered, None)
         entered.start(on_lost=context.lost.set)
         return context
+
+
+async def _not_executed(context: SyncAttempt) -> None:
+    if context.replay is None:
+        await context.attempt.release()
 
 
 class SyncDedup:

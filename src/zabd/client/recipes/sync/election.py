@@ -53,7 +53,9 @@ class SyncElection(Facade[Election]):
         Raises:
             LeadershipLostError: the term was over before `lead` returned, or `verify` said so.
         """
-        elected = self._client.run(self._recipe.stand(timeout=timeout))
+        elected = self._client.run(
+            self._recipe.stand(timeout=timeout), undo=lambda _: self._recipe.stand_down()
+        )
         try:
             term = SyncTerm(self._client, lambda: elected)
             lost = f"the leadership of {self.path} was lost meanwhile"

@@ -43,8 +43,13 @@ class _AnyLock(Facade[L]):
         """Take the lock; False only without `blocking`, when somebody else has it."""
         owner = threading.get_ident()
         return self._client.run(
-            self._recipe.acquire(blocking=blocking, timeout=timeout, owner=owner)
+            self._recipe.acquire(blocking=blocking, timeout=timeout, owner=owner),
+            undo=self._give_back,
         )
+
+    async def _give_back(self, acquired: bool) -> None:  # noqa: FBT001 - what `acquire` returned
+        if acquired:
+            await self._recipe.release()
 
     def release(self) -> None:
         """Give the lock back."""
@@ -200,7 +205,9 @@ class SyncSemaphore(Facade[Semaphore]):
 
     def acquire(self, *, blocking: bool = True, timeout: float | None = None) -> SyncLease | None:
         """Take a lease; None only without `blocking`, when there is none to be had at once."""
-        lease = self._client.run(self._recipe.acquire(blocking=blocking, timeout=timeout))
+        lease = self._client.run(
+            self._recipe.acquire(blocking=blocking, timeout=timeout), undo=_give_back
+        )
         return None if lease is None else SyncLease(self._client, lambda: lease)
 
     def lease_holders(self) -> list[str]:
@@ -227,3 +234,8 @@ class SyncSemaphore(Facade[Semaphore]):
             self._entered.leases = []
         leases: list[SyncLease] = self._entered.leases
         return leases
+
+
+async def _give_back(lease: Lease | None) -> None:
+    if lease is not None:
+        await lease.release()
