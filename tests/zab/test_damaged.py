@@ -117,3 +117,20 @@ def test_what_it_has_left_is_not_touched_before_its_leader_is_established() -> N
 
     sent = [one for one in effects if isinstance(one, fx.Send)]
     assert [one.link for one in sent if isinstance(one.message, msg.Diff)] == [11]
+
+
+@pytest.mark.parametrize("state", [RecoveredState(), DAMAGED])
+def test_a_vote_for_what_it_was_begins_another_round(state: RecoveredState) -> None:
+    """It cannot lead with a past that it has lost, and the others would keep to that vote."""
+    peer = Peer(EnsembleConfig(me=1, voters=(1, 2, 3)), state, random.Random(1))
+    first = told(peer.step(ev.Start(), 0))
+    vote = msg.Notification(
+        2, CLUSTER, 1, 1, ZXID_ZERO, 5, PeerState.LOOKING, Standing.VOTER, history_empty=True
+    )
+
+    said = told(peer.step(ev.Notified(vote), 1))
+
+    assert {one.round for one in first} == {1}
+    assert {one.sender for one in said} == {1}
+    assert {one.round for one in said} == {2}
+    assert all(one.leader is None for one in said)

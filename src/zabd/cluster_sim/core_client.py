@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from zabd.cluster_sim.connections import End
+from zabd.cluster_sim.core_member import CoreMember
 from zabd.cluster_sim.core_watches import WatchBook
 from zabd.cluster_sim.core_wishes import SEQUENCE, Wishes
 from zabd.cluster_sim.invariants import InvariantError
@@ -97,6 +98,7 @@ class CoreClient:
         self._wire = ClientConnection()
         self._end: End | None = None
         self._dial: Dial | None = None
+        self._tried: list[CoreMember] = []  # since it last had a session, in calm
         self._heard_us = 0
         self._sent_us = 0
 
@@ -123,11 +125,23 @@ class CoreClient:
     def _connect(self) -> None:
         if not self.alive:
             return
-        member = self.rng.choice(list(self.level.members.values()))
+        member = self._next_member()
         self._heard_us = self.level.schedule.now_us
         self._dial = self._stack.dial(
             member.host.name, CLIENT_PORT, connected=self._dialled, failed=self._refused
         )
+
+    def _next_member(self) -> CoreMember:
+        """Any; of those that were tried in vain since faults stopped, none before all were."""
+        members = list(self.level.members.values())
+        member = self.rng.choice(members)
+        if self.level.calm:
+            if len(self._tried) == len(members):
+                self._tried.clear()
+            if member in self._tried:
+                member = next(each for each in members if each not in self._tried)
+            self._tried.append(member)
+        return member
 
     def _connect_later(self) -> None:
         delay_us = int(self.rng.random() * self.level.shape.tick_ms * US_PER_MS / 4) + 1

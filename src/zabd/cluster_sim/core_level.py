@@ -306,6 +306,11 @@ class CoreLevel:
 
     # --- what members need of the run ------------------------------------------------------------
 
+    @property
+    def calm(self) -> bool:
+        """Whether faults have stopped."""
+        return not self._faulty
+
     def next_life(self) -> int:
         """A number for a life that begins."""
         self._lives += 1

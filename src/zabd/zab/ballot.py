@@ -191,6 +191,11 @@ class Ballot:
         theirs = vote_of(notification)
         return self.vote is not None and (theirs is None or self.vote > theirs)
 
+    def is_for_our_past(self, notification: Notification) -> bool:
+        """Whether it is a vote for ourselves with more than we have, which we have lost since."""
+        theirs, own = vote_of(notification), self.own_vote()
+        return theirs is not None and theirs.leader == self._m.me and (own is None or theirs > own)
+
     def running_leader(self) -> MemberId | None:
         """A member that says it leads, and that a quorum would follow if we did.
 

@@ -7,7 +7,8 @@ quorum, the best history. Safety does not rest on that: discovery checks it agai
 A member without a cluster id votes, and is counted, only in a founding: when every configured voter
 has said in this round that its history is empty, or one was told by its operator to found. A member
 that is damaged neither votes nor counts: it waits for a leader that the others elect without it.
-One that is to found a cluster anew, with its history, leads that one, or does nothing.
+One that is to found a cluster anew, with its history, leads that one, or does nothing. Who has lost
+its past and hears a vote for what it was begins a round in which there are no such votes.
 
 Invariants
     E2  A member votes only while its disk owes it nothing, so its vote speaks of durable history.
@@ -212,6 +213,12 @@ class Looking:
             return
         if notification.round > self._m.round:
             ballot.join(notification)
+            self._finalize_ms = None
+            self._broadcast()
+            return
+        if ballot.is_for_our_past(notification):
+            self._m.round += 1  # in which nobody has that vote any more
+            ballot.begin()
             self._finalize_ms = None
             self._broadcast()
             return
