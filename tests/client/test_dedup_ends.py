@@ -25,6 +25,7 @@ from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, PASS, SWALLOW
 from zabd.client import SessionState, connect
 from zabd.client.recipes.bound import RESENDS_MAX
 from zabd.client.recipes.dedup import (
+    AcquireTimeoutError,
     Attempt,
     Completed,
     Dedup,
@@ -730,5 +731,29 @@ def test_a_record_of_an_earlier_version_is_told_old_by_the_ensembles_stamps() ->
             assert (await dedup.run(KEY, returns(2))).value == 1
             await asyncio.sleep(20)
             assert (await dedup.run(KEY, returns(2))).value == 2
+
+    run(main)
+
+
+@pytest.mark.parametrize("moment", range(6))
+def test_forget_has_one_deadline_from_its_first_request_on(moment: int) -> None:
+    """Out of reach of the ensemble, whatever it was about to ask; nothing stays behind."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            dedup = Dedup(zk, acquire_timeout=5)
+            await dedup.run(KEY, returns(1))
+            await asyncio.sleep(1)
+            start = loop.time()
+            forgetting = asyncio.ensure_future(dedup.forget(KEY))
+            await asyncio.sleep(moment * LATENCY)
+            ensemble.shut(ensemble.servers[0])
+            with pytest.raises(AcquireTimeoutError):
+                await forgetting
+            assert loop.time() - start == pytest.approx(5, abs=0.1)
+            ensemble.open(ensemble.servers[0])
+            assert (await dedup.run(KEY, returns(2), acquire_timeout=30)).value == 1
+            await wait_until(lambda: not locks(ensemble))
 
     run(main)

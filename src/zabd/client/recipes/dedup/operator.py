@@ -1,11 +1,12 @@
 """What an operator does with a key: look, and forget. Nothing here is needed in normal work."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from zabd.client.client import Client
 from zabd.client.recipes.contenders import contenders_among
+from zabd.client.recipes.dedup.errors import FencedError, LockRevokedError
 from zabd.client.recipes.dedup.flights import Flight, flights_of
 from zabd.client.recipes.dedup.ledger import RESULT, STARTED, Ledger
 from zabd.client.recipes.dedup.naming import named
@@ -53,10 +54,13 @@ async def read_status(client: Client, parent: str, *, strict: bool) -> Status:
 
 async def forget(request: Request) -> bool:
     """Delete the key's records under its lock, then its znode if nobody else is there."""
-    await request.client.sync(request.parent)
-    if await request.client.exists(request.parent) is None:
-        return False
-    async with owning(request) as ledger:
+    deadline = _deadline_of(request)
+    with _named(request):
+        async with asyncio.timeout_at(deadline):
+            await request.client.sync(request.parent)
+            if await request.client.exists(request.parent) is None:
+                return False
+    async with owning(request, deadline) as ledger:
         queue = await ledger.place.look()
         paths = {RESULT: ledger.result_path, STARTED: ledger.started_path}
         drops: list[MultiOp] = [
@@ -70,8 +74,11 @@ async def forget(request: Request) -> bool:
 
 
 @asynccontextmanager
-async def owning(request: Request) -> AsyncIterator[Ledger]:
-    """Own a key for the time of a block, as everybody does: through the queue of its locks."""
+async def owning(request: Request, deadline: float | None = None) -> AsyncIterator[Ledger]:
+    """Own a key for the time of a block, as everybody does: through the queue of its locks.
+
+    It has to be ours by `deadline`, in the loop's time: by default that of a request made now.
+    """
     flight = flights_of(request.client).of(request.parent)
     place = Place(
         request.client,
@@ -84,22 +91,40 @@ async def owning(request: Request) -> AsyncIterator[Ledger]:
     )
     in_front = False
     try:
-        async with asyncio.timeout(request.options.acquire_timeout):
-            while await flight.join() is not None:
-                continue
-            in_front = True
-            await place.take()
-            await place.wait_for_turn()
-        place.acquired()
-        yield Ledger(place, request.acl, request.meter)
+        with _named(request, place):
+            async with asyncio.timeout_at(deadline or _deadline_of(request)):
+                while await flight.join() is not None:
+                    continue
+                in_front = True
+                await place.take()
+                await place.wait_for_turn()
+            place.acquired()
+            yield Ledger(place, request.acl, request.meter)
     except BaseException as error:
-        called = named(request, error, place.session_id)
+        if isinstance(error, FencedError | LockRevokedError):
+            place.left("error")  # its name may be somebody else's by now
+        if in_front:
+            # Not waited for: who has run out of time, or was cancelled, has no more of it.
+            request.client.spawn(_leave(request, place, flight))
+        raise
+    await asyncio.shield(request.client.spawn(_leave(request, place, flight)))
+
+
+def _deadline_of(request: Request) -> float | None:
+    limit = request.options.acquire_timeout
+    return None if limit is None else asyncio.get_running_loop().time() + limit
+
+
+@contextmanager
+def _named(request: Request, place: Place | None = None) -> Iterator[None]:
+    """In this block errors get the recipe's names."""
+    try:
+        yield
+    except BaseException as error:
+        called = named(request, error, place.session_id if place else request.client.session_id)
         if called is error:
             raise
         raise called from error
-    finally:
-        if in_front:
-            await asyncio.shield(request.client.spawn(_leave(request, place, flight)))
 
 
 async def _leave(request: Request, place: Place, flight: Flight) -> None:
