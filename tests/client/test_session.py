@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import struct
+from collections.abc import Callable
+from contextvars import Context
 
 import pytest
 from hypothesis import given
@@ -59,6 +61,40 @@ def test_the_first_ping_comes_after_a_third_of_the_timeout_without_traffic() -> 
             await asyncio.sleep(11.9)
             pings = [at - start for at, _, op in ensemble.requests if isinstance(op, Ping)]
             assert pings == [pytest.approx(4.0, abs=0.01), pytest.approx(8.0, abs=0.02)]
+
+    run(main)
+
+
+def test_a_timer_that_is_due_at_once_may_be_an_ordinary_handle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As uvloop's are: the session must not stand still for want of a time in it."""
+    call_at = FastLoop.call_at
+
+    def as_uvloop(
+        loop: FastLoop, when: float, callback: Callable[..., object], *args: object, **more: Context
+    ) -> asyncio.Handle:
+        if when - loop.time() < 0.0005:
+            return loop.call_soon(callback, *args, **more)
+        return call_at(loop, when, callback, *args, **more)
+
+    monkeypatch.setattr(FastLoop, "call_at", as_uvloop)
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, timeout=12.0) as zk:
+            seen: list[SessionState] = []
+
+            def stalls(change: StateChange) -> None:
+                seen.append(change.state)
+                if change.state is SessionState.SUSPENDED:
+                    loop.sleep_machine(20)
+
+            zk.on_transition(stalls)
+            loop.black_hole = True
+            await wait_until(lambda: len(seen) == 2)
+            assert seen == [SessionState.SUSPENDED, SessionState.LOST]
+            await zk.close(timeout=0)
 
     run(main)
 

@@ -50,7 +50,8 @@ class SessionDriver:
         self._scout: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
         self._wire: _Wire | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None  # not a TimerHandle: uvloop's, when due, is none
+        self._timer_at = 0.0
         self._flush_scheduled = False
         self._due: deque[Effect] = deque()
         self._doing = False
@@ -223,14 +224,14 @@ class SessionDriver:
             return
         when = self.loop.time() + max(0, deadline_ms - self.now_ms()) / 1000
         if self._timer is not None:
-            if self._timer.when() <= when:
+            if self._timer_at <= when:
                 return
             self._timer.cancel()
+        self._timer_at = when
         self._timer = self.loop.call_at(when, self._elapsed)
 
     def _elapsed(self) -> None:
-        assert self._timer is not None
-        late_s = self.loop.time() - self._timer.when()
+        late_s = self.loop.time() - self._timer_at
         self._timer = None
         if late_s * 3000 > self.session.timeout_ms:
             log.warning(
