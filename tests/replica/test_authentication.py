@@ -9,8 +9,29 @@ from tests.replica.harness import Client, Ensemble
 
 from zabd.model.acl import CREATOR_ALL_ACL, Acl
 from zabd.model.errors import ErrorCode
-from zabd.model.ops import Auth, Create, Exists, GetAcl, GetData, Op, Ping, Sasl, WhoAmI
-from zabd.model.results import AclResult, SaslResult
+from zabd.model.ops import (
+    AddWatch,
+    Auth,
+    Check,
+    Create,
+    Exists,
+    GetAcl,
+    GetAllChildrenNumber,
+    GetChildren,
+    GetChildren2,
+    GetData,
+    Multi,
+    MultiRead,
+    Op,
+    Ping,
+    Sasl,
+    SetAcl,
+    SetData,
+    SetWatches,
+    WhoAmI,
+)
+from zabd.model.results import AclResult, GetDataResult, MultiResult, SaslResult
+from zabd.model.watch_events import AddWatchMode
 from zabd.replica.authentication import IDENTITIES_MAX
 from zabd.wire.connection import Reply
 from zabd.wire.digest_md5 import ClientExchange, Users
@@ -115,3 +136,49 @@ def test_acls_name_users_of_sasl_where_there_is_sasl() -> None:
         ensemble = Ensemble(sasl_users=users)
         client = ensemble.connect(ensemble.followers[0])
         assert client.call(Create("/n", b"", acl, 0)).error == expected
+
+
+SOMEBODY_ELSES = (Acl(31, "digest", "bob:secret"),)
+
+HIDDEN = [
+    SetData("/n", b"y"),
+    SetAcl("/n", SOMEBODY_ELSES),
+    Create("/n/below", b"", SOMEBODY_ELSES),
+    Multi((Check("/n", -1), SetData("/n", b"z"))),
+    GetData("/n"),
+    Exists("/n"),
+    GetChildren("/n"),
+    GetChildren2("/n"),
+    GetAcl("/n"),
+    GetAllChildrenNumber("/n"),
+    Check("/n", -1),
+]
+
+
+@pytest.mark.parametrize("op", HIDDEN)
+def test_where_acls_are_skipped_they_are_by_every_request(op: Op) -> None:
+    """Reads as well as writes, whoever asks."""
+    ensemble = Ensemble(skip_acl=True)
+    client = ensemble.connect(ensemble.followers[0])
+    client.call(Create("/n", b"x", SOMEBODY_ELSES))
+
+    assert client.call(op).error == 0
+
+
+def test_where_acls_are_skipped_nothing_is_kept_from_anybody() -> None:
+    """Not the secret in an ACL, a part of a multiRead, an event, nor one that was missed."""
+    ensemble = Ensemble(skip_acl=True)
+    client = ensemble.connect(ensemble.followers[0])
+    client.call(Create("/n", b"x", SOMEBODY_ELSES))
+
+    shown = client.call(GetAcl("/n")).result
+    assert isinstance(shown, AclResult)
+    assert shown.acl == SOMEBODY_ELSES
+    parts = client.call(MultiRead((GetData("/n"),))).result
+    assert isinstance(parts, MultiResult)
+    assert isinstance(parts.results[0], GetDataResult)
+
+    client.call(AddWatch("/n", AddWatchMode.PERSISTENT))
+    client.call(SetData("/n", b"y"))
+    client.call(SetWatches(0, ("/n",), ("/n",), ()))
+    assert [event.event.path for event in client.events] == ["/n"] * 3

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zabd.model.acl import Identity
+from zabd.model.acl import Acl, Identity
 from zabd.model.errors import AuthFailedError, MarshallingError
 from zabd.model.ops import Auth, OpCode
 from zabd.wire.requests import decode_as
-from zabd.znode_tree.permissions import SASL, authenticate
+from zabd.znode_tree.permissions import SASL, allowed, authenticate
 
 if TYPE_CHECKING:
     from zabd.replica.config import ReplicaConfig
@@ -64,3 +64,8 @@ def may_ask(connection: Connection, opcode: int, schemes: tuple[str, ...]) -> bo
     return opcode in _AUTH_OPCODES or any(
         identity.scheme in schemes for identity in connection.identities
     )
+
+
+def may(connection: Connection, acl: tuple[Acl, ...], perms: int) -> bool:
+    """Whether the connection has one of the rights here; a write's are the preparer's to ask."""
+    return connection.skips_acl or allowed(acl, perms, connection.identities)

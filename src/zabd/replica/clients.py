@@ -23,6 +23,7 @@ from zabd.model.ops import OpCode
 from zabd.model.session import ConnectRequest
 from zabd.model.watch_events import KeeperState, WatchEvent
 from zabd.replica import messages
+from zabd.replica.authentication import may
 from zabd.replica.connection import Connection, ConnectionState
 from zabd.replica.effects import AnswerWord
 from zabd.replica.intake import Intake
@@ -33,7 +34,6 @@ from zabd.wire.connection import FourLetterWord, ServerConnection
 from zabd.wire.digest_md5 import ServerExchange
 from zabd.wire.frames import FrameError
 from zabd.wire.replies import path_reply, path_stat_reply, stat_reply
-from zabd.znode_tree.permissions import allowed
 from zabd.znode_tree.znode import stat_fields
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Clients(Intake):
         """A client has connected; nothing was read from it yet."""
         wire = ServerConnection(self._config.request_bytes_max)
         connection = Connection(connection_id, address, wire, now_ms)
+        connection.skips_acl = self._config.skip_acl
         if self._config.sasl_users is not None:
             connection.sasl = ServerExchange(self._config.sasl_users, self._rng)
         self.connections[connection_id] = connection
@@ -232,7 +233,7 @@ class Clients(Intake):
             event = b""  # the same bytes for all of them
             for watcher, event_type, path in trigger(change):
                 assert isinstance(watcher, Connection), "only connections are registered"
-                if allowed(change.acl, _READ, watcher.identities):
+                if may(watcher, change.acl, _READ):
                     if not event:
                         said = WatchEvent(event_type, KeeperState.SYNC_CONNECTED, path)
                         event = replies.watch_event(said, zxid)

@@ -81,6 +81,7 @@ class Connection:
         "sasl",
         "sent",
         "session_id",
+        "skips_acl",
         "state",
         "stuffed",
         "syncs_pending",
@@ -101,6 +102,7 @@ class Connection:
         self.answers_with_read_only = True
         self.host = address.rpartition(":")[0].strip("[]") or address
         self.identities: tuple[Identity, ...] = (Identity("ip", self.host),)
+        self.skips_acl = False  # may read everything, as an operator has it (skipACL)
         self.sasl: ServerExchange | None = None  # where there are users who may prove themselves
         self.queue = NO_REQUESTS
         self.queued_bytes = 0

@@ -35,10 +35,10 @@ from zabd.model.results import (
     SaslResult,
     WhoAmIResult,
 )
-from zabd.replica.authentication import proved_by_sasl
+from zabd.replica.authentication import may, proved_by_sasl
 from zabd.wire import replies
 from zabd.wire.requests import decode_as, decode_path_watch
-from zabd.znode_tree.permissions import allowed, user_of, visible_acl
+from zabd.znode_tree.permissions import user_of, visible_acl
 from zabd.znode_tree.watches import WatchKind
 from zabd.znode_tree.znode import Znode, children_of, stat_of
 
@@ -68,7 +68,7 @@ def get_data(
     if node is None:
         return _missing(tree, xid, path)
     acl = node.acl
-    if acl is not OPEN_ACL_UNSAFE and not allowed(acl, _READ, connection.identities):
+    if acl is not OPEN_ACL_UNSAFE and not may(connection, acl, _READ):
         return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
     if watch:
         watches.add(WatchKind.DATA, path, connection)
@@ -84,7 +84,11 @@ def exists(
     if not path or "\0" in path:
         return replies.reply(xid, tree.zxid, ErrorCode.BAD_ARGUMENTS)
     node = tree.nodes.get(path)
-    if node is not None and not allowed(node.acl, _READ, connection.identities):
+    if (
+        node is not None
+        and node.acl is not OPEN_ACL_UNSAFE
+        and not may(connection, node.acl, _READ)
+    ):
         return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
     if watch:
         watches.add(WatchKind.DATA, path, connection)
@@ -137,9 +141,9 @@ def get_acl(
     node = tree.nodes.get(op.path)
     if node is None:
         return _missing(tree, xid, op.path)
-    if not allowed(node.acl, _READ_OR_ADMIN, connection.identities):
+    if not may(connection, node.acl, _READ_OR_ADMIN):
         return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
-    acl = visible_acl(node.acl, connection.identities)
+    acl = node.acl if connection.skips_acl else visible_acl(node.acl, connection.identities)
     body = replies.encode_result(OpCode.GET_ACL, AclResult(acl, stat_of(node)))
     return replies.reply(xid, tree.zxid, 0, body)
 
@@ -188,7 +192,7 @@ def get_all_children_number(
     node = tree.nodes.get(op.path)
     if node is None:
         return _missing(tree, xid, op.path)
-    if not allowed(node.acl, _READ, connection.identities):
+    if not may(connection, node.acl, _READ):
         return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
     result = AllChildrenNumberResult(tree.descendant_count(op.path))
     body = replies.encode_result(OpCode.GET_ALL_CHILDREN_NUMBER, result)
@@ -212,7 +216,7 @@ def check(
     node = tree.nodes.get(op.path)
     if node is None:
         return _missing(tree, xid, op.path)
-    if not allowed(node.acl, _READ, connection.identities):
+    if not may(connection, node.acl, _READ):
         return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
     matches = op.version in (-1, node.version)
     return replies.reply(xid, tree.zxid, ErrorCode.OK if matches else ErrorCode.BAD_VERSION)
@@ -254,7 +258,7 @@ def _listed(
     node = tree.nodes.get(path)
     if node is None:
         return ErrorCode.NO_NODE if path else ErrorCode.BAD_ARGUMENTS
-    if not allowed(node.acl, _READ, connection.identities):
+    if not may(connection, node.acl, _READ):
         return ErrorCode.NO_AUTH
     if watch:
         watches.add(WatchKind.CHILD, path, connection)
@@ -265,7 +269,7 @@ def _read_one(tree: ZnodeTree, connection: Connection, opcode: int, path: str) -
     node = tree.nodes.get(path)
     if node is None:
         return ErrorResult(ErrorCode.NO_NODE if path else ErrorCode.BAD_ARGUMENTS)
-    if not allowed(node.acl, _READ, connection.identities):
+    if not may(connection, node.acl, _READ):
         return ErrorResult(ErrorCode.NO_AUTH)
     if opcode == OpCode.GET_DATA:
         return GetDataResult(node.data, stat_of(node))

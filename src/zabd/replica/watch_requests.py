@@ -20,9 +20,9 @@ from zabd.model.ops import (
 )
 from zabd.model.results import ErrorResult
 from zabd.model.watch_events import AddWatchMode, EventType, KeeperState, WatcherType, WatchEvent
+from zabd.replica.authentication import may
 from zabd.wire import replies
 from zabd.wire.requests import decode_as, decode_header
-from zabd.znode_tree.permissions import allowed
 from zabd.znode_tree.watches import WatchKind
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _data(
         if node is None:
             missed.append((EventType.DELETED, path))
         elif node.mzxid > since:
-            if allowed(node.acl, _READ, connection.identities):
+            if may(connection, node.acl, _READ):
                 missed.append((EventType.DATA_CHANGED, path))
         else:
             watches.add(WatchKind.DATA, path, connection)
@@ -109,7 +109,7 @@ def _exist(
         node = tree.nodes.get(path)
         if node is None:
             watches.add(WatchKind.DATA, path, connection)
-        elif allowed(node.acl, _READ, connection.identities):
+        elif may(connection, node.acl, _READ):
             missed.append((EventType.CREATED, path))
     return missed
 
@@ -127,7 +127,7 @@ def _child(
         if node is None:
             missed.append((EventType.DELETED, path))
         elif node.pzxid > since:
-            if allowed(node.acl, _READ, connection.identities):
+            if may(connection, node.acl, _READ):
                 missed.append((EventType.CHILDREN_CHANGED, path))
         else:
             watches.add(WatchKind.CHILD, path, connection)
