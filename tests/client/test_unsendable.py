@@ -73,6 +73,8 @@ def test_credentials_that_cannot_be_encoded_raise_where_they_are_given() -> None
         async with connect(ensemble.hosts) as zk:
             with pytest.raises(TypeError):
                 await zk.add_auth("digest", 5)  # type: ignore[arg-type]
+            with pytest.raises(LocalProtocolError, match="add_auth: a request of"):
+                await zk.add_auth("digest", bytes(REQUEST_BYTES_MAX))
             ensemble.cut()
             assert await zk.exists("/a") is None
 

@@ -53,7 +53,7 @@ class Failures:
         error.maybe_applied = sent and op is not None and op.opcode in WRITE_OPCODES
         return error
 
-    def too_large(self, op: Op, size: int, limit: int) -> LocalProtocolError:
+    def too_large(self, op: Op | None, size: int, limit: int) -> LocalProtocolError:
         """A request is larger than a server takes."""
         return LocalProtocolError(
             f"{self._asked(op)}: a request of {size} bytes, where the servers take {limit}: store"

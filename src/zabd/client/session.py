@@ -71,7 +71,7 @@ from zabd.model.results import ErrorResult, MultiResult, SaslResult
 from zabd.model.session import ConnectRequest
 from zabd.model.watch_events import EventType, KeeperState, WatcherType, WatchEvent
 from zabd.wire.digest_md5 import ClientExchange
-from zabd.wire.frames import REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, FrameReader
+from zabd.wire.frames import LENGTH_SIZE, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, FrameReader
 from zabd.wire.replies import (
     decode_connect_response,
     decode_reply_header,
@@ -261,10 +261,16 @@ class Session:
         return self._requests.withdraw(token)
 
     def add_auth(self, scheme: str, auth: bytes, token: object, now_ms: int) -> None:
-        """Authenticate this connection and all later ones; the token hears of the first answer."""
+        """Authenticate this connection and all later ones; the token hears of the first answer.
+
+        Raises as `submit` does: what a server does not take would cost each connection.
+        """
         if self.ended:
             raise self.failures.expired(None, sent=False)
         identity = _Identity(scheme, auth, token)
+        size = len(identity.packet) - LENGTH_SIZE
+        if size > self._request_bytes_max:
+            raise self.failures.too_large(None, size, self._request_bytes_max)
         self._identities.append(identity)
         if self._phase is _Phase.ESTABLISHED:
             self._send_auth(identity, now_ms)
