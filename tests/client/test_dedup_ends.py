@@ -757,3 +757,24 @@ def test_forget_has_one_deadline_from_its_first_request_on(moment: int) -> None:
             await wait_until(lambda: not locks(ensemble))
 
     run(main)
+
+
+def test_what_the_client_refuses_to_send_costs_the_value_and_no_connection() -> None:
+    """Above `request_bytes_max` nothing is sent: the record goes without its value, at once."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, request_bytes_max=3000) as zk:
+            dedup = Dedup(zk, max_inline=10_000)
+            with pytest.raises(ResultTooLargeError, match="larger than the servers take"):
+                await dedup.run(KEY, returns("x" * 5000))
+            assert nodes(ensemble) == ["result"]
+            assert (await dedup.run(KEY, returns(1))).record.omitted
+            async with dedup.hold("b") as ctx:
+                with pytest.raises(LocalProtocolError, match="a request of"):
+                    await ctx.checkpoint("half", "x" * 5000)
+                await ctx.complete("done")
+            assert (await dedup.run("b", returns(1))).value == "done"
+            assert len(ensemble.seen(ConnectRequest)) == 1
+
+    run(main)

@@ -27,7 +27,7 @@ from zabd.client.recipes.dedup.errors import (
     SessionLostError,
 )
 from zabd.client.recipes.place import Place, PlaceGoneError
-from zabd.model.errors import ClosingError, KeeperError, SessionExpiredError
+from zabd.model.errors import ClosingError, KeeperError, LocalProtocolError, SessionExpiredError
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class Gate:
             self.fail(self._make_error(LockRevokedError, str(error)))
         except (SessionExpiredError, ClosingError) as error:
             self.fail(self._make_error(SessionLostError, str(error)))
-        except KeeperError as error:
+        except (KeeperError, LocalProtocolError) as error:
             # Not what a server says for now: `Bound` asks again then. An ACL was changed, say.
             self.fail(self._make_error(FencedError, f"the lock cannot be confirmed: {error}"))
         else:

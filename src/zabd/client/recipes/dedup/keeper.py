@@ -80,7 +80,7 @@ class Keeper:
                 goes_on = await self._ledger.touch(self.started)
         except (FencedError, SessionExpiredError, ClosingError):
             return  # that the key is lost shows in the attempt's gate, or when it ends
-        except KeeperError:
+        except (KeeperError, LocalProtocolError):
             log.warning("cannot touch %s", self._ledger.started_path, exc_info=True)
             goes_on = True  # two more come before it would matter
         if goes_on and not self._ended:
