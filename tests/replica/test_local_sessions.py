@@ -153,6 +153,25 @@ def test_a_session_of_the_ensemble_is_not_resumed_without_a_quorum() -> None:
     assert again.session is None
 
 
+@pytest.mark.parametrize("local_sessions", [False, True])
+def test_with_the_quorum_back_a_readers_session_is_over(*, local_sessions: bool) -> None:
+    """It is refused as one that has expired, unless sessions are local by choice."""
+    ensemble = Ensemble(3, read_only_enabled=True, local_sessions=local_sessions)
+    member = ensemble.followers[0]
+    replica = ensemble.members[member]
+    replica.clients.cut_all()
+    replica.clients.serving, replica.clients.read_only = False, True
+    client = reader(ensemble, member, read_only=True)
+    replica._update_serving()
+    ensemble.elapse(member)
+    assert client.closed
+
+    again = ensemble.connect(member, resume=client.session)
+    assert again.session is not None
+    assert again.session.refused is not local_sessions
+    assert (session_of(client) in replica.clients.local) is local_sessions
+
+
 def test_read_only_mode_is_off_unless_asked_for() -> None:
     """By default a member without a quorum serves nobody."""
     ensemble = Ensemble(3)

@@ -6,6 +6,8 @@ Invariants
         served, here it would see the past.
     H3  Without a quorum only clients are served that asked for it, in sessions that only this
         member knows, and never one that the ensemble knows.
+    H4  Such a session ends with the want of a quorum, unless sessions are local by choice: with a
+        quorum it would write without ever being one that the ensemble knows.
 
 Source: client protocol, sections 2, 15 and 16.
 """
@@ -53,7 +55,7 @@ class Handshake:
         timeout_ms = self._config.clamp_timeout(request.timeout_ms)
         if request.session_id:
             self._resume(connection, request, timeout_ms, now_ms)
-        elif clients.read_only or self._config.local_sessions:
+        elif self._keeps_local:
             self.open(connection, self.local.open(timeout_ms, now_ms), timeout_ms, now_ms)
         else:
             self._ask(connection, OpCode.CREATE_SESSION, timeout_ms, now_ms)
@@ -65,6 +67,9 @@ class Handshake:
         expected = session_password(self._secret, session_id)
         known_here = session_id in self.local
         if not hmac.compare_digest(expected, request.password or b""):  # H1
+            self.refuse(connection)
+        elif known_here and not self._keeps_local:  # H4
+            self.local.close(session_id)
             self.refuse(connection)
         elif known_here:
             self.local.renew(session_id, timeout_ms, now_ms)
@@ -79,6 +84,10 @@ class Handshake:
             self._clients.heard(session_id, now_ms)
             connection.session_id = session_id
             self._ask(connection, messages.VALIDATE, timeout_ms, now_ms)
+
+    @property
+    def _keeps_local(self) -> bool:
+        return self._clients.read_only or self._config.local_sessions
 
     @property
     def _secret(self) -> bytes:
