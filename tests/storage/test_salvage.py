@@ -1,6 +1,7 @@
 """What a member of an ensemble does about damage: keep what it can vouch for, and say so (S20)."""
 
 import errno
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
@@ -11,7 +12,7 @@ from tests.storage.members import CLUSTER, History, Member, last_of, zxids
 
 from zabd.model import DamagedError, LocalProtocolError, StorageError
 from zabd.storage import OnDamage, Recovered, StorageConfig
-from zabd.storage.disk import DiskOp, Read
+from zabd.storage.disk import DiskOp, Read, Size
 from zabd.storage.distrust import DISTRUST
 from zabd.storage.epochs import (
     EPOCHS,
@@ -241,6 +242,47 @@ def test_f14_what_cannot_be_read_is_damage_and_what_can_be_is_kept() -> None:
     kept = zxids(found, member.tree)
     assert 0 < len(kept) < len(WHOLE)
     assert kept == WHOLE[: len(kept)]
+
+
+def reads(op: DiskOp, file: str) -> bool:
+    """Whether the operation wants something of the file's."""
+    return isinstance(op, Read | Size) and op.file == file
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES])
+def test_f34_a_start_that_may_not_read_concludes_nothing_from_it(number: int) -> None:
+    """For want of descriptors, memory or permission nothing is damaged: the next start has all."""
+    for file in [*LOGS, SNAPSHOTS[-1], EPOCHS, IDENTITY]:
+        disk = SNAPPED.copy()
+        disk.fault = lambda op, file=file: number if reads(op, file) else 0
+        before = disk.content()
+
+        result = Member(disk, REPAIR).try_recover()
+
+        assert isinstance(result, StorageError)
+        assert not isinstance(result, DamagedError)
+        assert re.search(rf"of {file} failed: .*; .* start", str(result))
+        assert disk.content() == before
+        disk.fault = lambda _op: 0
+        again, found = start(disk)
+        assert found.damaged is None
+        assert zxids(found, again.tree) == WHOLE
+
+
+def test_f34_a_repair_takes_nothing_for_lost_that_it_may_not_read() -> None:
+    """One segment is damaged, and for a whole one before it there is no descriptor."""
+    kept = zxids((repaired := start(flipped(DISK, LOGS[1], 400)))[1], repaired[0].tree)
+    disk = flipped(DISK, LOGS[1], 400)
+    disk.fault = lambda op: errno.EMFILE if reads(op, LOGS[0]) and DISTRUST in disk.files else 0
+
+    result = Member(disk, REPAIR).try_recover()
+
+    assert isinstance(result, StorageError)
+    assert not isinstance(result, DamagedError)
+    disk.fault = lambda _op: 0
+    again, found = start(disk)
+    assert found.damaged is not None
+    assert zxids(found, again.tree) == kept != []
 
 
 def test_another_members_directory_is_refused_and_not_repaired() -> None:

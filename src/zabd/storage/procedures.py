@@ -3,6 +3,11 @@
 A procedure yields `(disk, operations)` and is resumed with their results once they are done; its
 return value is the job's. A fault is thrown into it as `DiskError`, so that a procedure which can
 go on without the bytes may say so, and every other one ends there.
+
+Invariants
+    Q1  Only what the device or the file system says about the bytes themselves is damage. That this
+        process may not read them now, for want of descriptors, memory or permission, says nothing
+        about them: it ends the procedure as a DiskError, and nothing is concluded from it (F34).
 """
 
 import errno
@@ -34,8 +39,26 @@ _ADVICE: Final = {
     errno.EDQUOT: "raise the user's disk quota and start the member again",
     errno.EROFS: "mount its file system read-write and start the member again",
     errno.EACCES: "give the directory and its files to this user and start the member again",
+    errno.EPERM: "let this user read and write the directory and start the member again",
     errno.EMFILE: "raise the limit of open files and start the member again",
+    errno.ENFILE: "raise the system's limit of open files and start the member again",
+    errno.ENOMEM: "give the member more memory and start it again",
 }
+
+_DAMAGE: Final = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EIO",
+        "ENOENT",  # a file that was there is missing
+        "ENODATA",  # Linux: a sector that the device cannot read
+        "EREMOTEIO",  # a fault in the device's own works
+        "EILSEQ",  # block-level protection information that does not match
+        "EBADMSG",  # the file system's checksum does not match
+        "EUCLEAN",  # the file system's own structure is damaged
+    )
+    if hasattr(errno, name)  # the last four and ENODATA are not everywhere
+)
+"""What is said about the bytes of a file, not about the process that wants them (Q1)."""
 
 
 class DiskError(StorageError):
@@ -45,6 +68,11 @@ class DiskError(StorageError):
         self.fault = fault
         advice = _ADVICE.get(fault.errno, "check the device and start the member again")
         super().__init__(f"{_describe(fault.op)} failed: {fault.reason}; {advice}")
+
+    @property
+    def means_damage(self) -> bool:
+        """Whether it says that the bytes are lost, and not only that they cannot be had now."""
+        return self.fault.errno in _DAMAGE
 
 
 class DamagedFileError(DamagedError):
@@ -116,27 +144,32 @@ def list_names(disk: Disk) -> Procedure[list[str]]:
 
 
 def read_at(disk: Disk, file: str, offset: int, size_bytes: int) -> Procedure[bytes]:
-    """Up to `size_bytes` of the file; what cannot be read counts as damaged (F14)."""
+    """Up to `size_bytes` of the file; what the device has lost counts as damaged (F14, Q1)."""
     try:
         [data] = yield disk, [Read(file, offset, size_bytes)]
     except DiskError as error:
-        raise _unreadable(error, file, offset) from error
+        tell_damage(error, file, offset)
+        raise
     assert isinstance(data, bytes)
     return data
 
 
 def read_file(disk: Disk, file: str) -> Procedure[bytes]:
-    """All of the file; what cannot be read counts as damaged (F14)."""
+    """All of the file; what the device has lost counts as damaged (F14, Q1)."""
     try:
         [size] = yield disk, [Size(file)]
     except DiskError as error:
-        raise _unreadable(error, file, 0) from error
+        tell_damage(error, file, 0)
+        raise
     assert isinstance(size, int)
     return (yield from read_at(disk, file, 0, size))
 
 
-def _unreadable(error: DiskError, file: str, offset: int) -> DamagedError:
-    return DamagedFileError(file, offset, None, f"it cannot be read: {error.fault.reason}")
+def tell_damage(error: DiskError, file: str, offset: int) -> None:
+    """Raise DamagedFileError if a failed read of the file says that it is damaged (Q1)."""
+    if error.means_damage:
+        what = f"it cannot be read: {error.fault.reason}"
+        raise DamagedFileError(file, offset, None, what) from error
 
 
 def _describe(op: DiskOp) -> str:

@@ -197,14 +197,19 @@ class _Walk:
 
 
 def _read_what_can_be(disk: Disk, file: str) -> Procedure[bytes]:
-    """The file's bytes, with zeros where the device gives none (F14)."""
+    """The file's bytes, with zeros where the device has lost them (F14).
+
+    Any other failure ends the start: what is whole would be taken for lost (Q1 of `procedures`).
+    """
     try:
         return (yield from read_file(disk, file))
     except DamagedError:
         pass
     try:
         [size] = yield disk, [Size(file)]
-    except DiskError:
+    except DiskError as error:
+        if not error.means_damage:
+            raise
         return b""
     assert isinstance(size, int)
     pieces: list[bytes] = []
@@ -212,7 +217,9 @@ def _read_what_can_be(disk: Disk, file: str) -> Procedure[bytes]:
         length = min(READ_BYTES, size - offset)
         try:
             [piece] = yield disk, [Read(file, offset, length)]
-        except DiskError:
+        except DiskError as error:
+            if not error.means_damage:
+                raise
             piece = bytes(length)
         assert isinstance(piece, bytes)
         pieces.append(piece)
