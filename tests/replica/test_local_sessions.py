@@ -81,6 +81,18 @@ def test_a_silent_local_session_ends() -> None:
     assert not speaking.closed
 
 
+@pytest.mark.parametrize("since_tick_ms", range(1100, 2000, 100))
+def test_a_local_session_that_was_heard_has_not_expired(since_tick_ms: int) -> None:
+    """Not even in the very half tick in which its member is to look for the silent ones."""
+    ensemble = Ensemble(1, local_sessions=True)
+    ensemble.pass_time(since_tick_ms)
+    client = ensemble.connect(1, 4000)
+    ensemble.pass_time(3900)
+    client.send(Ping())
+    ensemble.pass_time(3900)
+    assert not client.closed
+
+
 @pytest.mark.parametrize("op", [EPHEMERAL, Multi((PERSISTENT, EPHEMERAL))])
 def test_the_first_ephemeral_makes_a_session_global_where_that_is_on(op: Create | Multi) -> None:
     """Same id, and from then on resumable everywhere; its ephemerals go when it expires."""

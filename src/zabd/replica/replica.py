@@ -492,8 +492,8 @@ class Replica:
         self._consider_reading_only(now_ms)
         self.clients.stats.fold()
         self.clients.close_idle(now_ms)
+        touches = self.clients.take_touches(now_ms)  # first: who was heard of has not expired
         self.clients.expire_local(now_ms)
-        touches = self.clients.take_touches(now_ms)
         if self.leadership is not None:
             for session_id, age_ms in touches:
                 self.leadership.tracker.touch(session_id, now_ms - age_ms)
