@@ -27,6 +27,7 @@ from zabd.model.ops import (
     Multi,
     Op,
     Ping,
+    SetAcl,
     SetData,
     SetWatches,
     Sync,
@@ -558,12 +559,13 @@ def test_a_leader_change_keeps_sessions_and_data(ensemble: Ensemble) -> None:
 
 
 def test_a_disk_that_is_nearly_full_refuses_growth_only(ensemble: Ensemble) -> None:
-    """S11: creates and sets are refused by name; deletes make room."""
+    """S11: creates, sets and ACLs are refused by name; deletes make room."""
     leader = ensemble.leader
     client = ensemble.connect(ensemble.followers[0])
     client.call(create("/n"))
     ensemble.members[leader].step(SpaceLow(low=True), ensemble.now_ms)
     assert client.call(SetData("/n", b"x")).error == ErrorCode.QUOTA_EXCEEDED
+    assert client.call(SetAcl("/n", OPEN_ACL_UNSAFE)).error == ErrorCode.QUOTA_EXCEEDED
     assert client.call(Delete("/n")).error == 0
     ensemble.members[leader].step(SpaceLow(low=False), ensemble.now_ms)
     assert client.call(create("/n")).error == 0

@@ -59,6 +59,7 @@ _GROWING_OPCODES = frozenset(
         OpCode.CREATE_CONTAINER,
         OpCode.CREATE_TTL,
         OpCode.SET_DATA,
+        OpCode.SET_ACL,  # 64 KiB of ids
         OpCode.MULTI,
     )
 )
