@@ -7,6 +7,7 @@ from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import ErrorCode
 from zabd.model.ops import CloseSession, Create, Exists, GetData, Multi, Ping, SetData, Sync
 from zabd.model.session import PASSWORD_SIZE, ConnectRequest
+from zabd.replica.events import Drained
 from zabd.wire import encode_request
 from zabd.wire.connection import Reply
 from zabd.znode_tree import watches
@@ -108,6 +109,41 @@ def test_requests_that_waited_too_long_are_not_done() -> None:
     assert [reply.error for reply in in_turn] == [0, throttled, 0, throttled, 0]
     assert client.closed
     assert ensemble.members[ensemble.leader].tree.get("/b") is None
+    assert_idle(ensemble)
+
+
+def test_requests_that_waited_too_long_and_their_client_as_well_are_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is refused behind a sync waits for the client, and the next sync leaves it alone."""
+    ensemble = Ensemble(throttled_op_wait_ms=100)
+    follower = ensemble.followers[0]
+    client = ensemble.connect(follower)
+    client.call(create("/big", 600_000))
+    connection = ensemble.members[follower].clients.connections[client.connection_id]
+    later, slow = ensemble._later, []
+
+    def keeps_what_is_drained(member: int, event: object) -> None:
+        if isinstance(event, Drained):
+            slow.append(event)
+        else:
+            later(member, event)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ensemble, "_later", keeps_what_is_drained)
+        client.send(GetData("/big"), GetData("/big"), Sync("/"), create("/a"))
+        ensemble.now_ms += 101
+        client.send(Sync("/"), create("/b"))
+        ensemble.settle()
+        assert connection.stuffed
+    for event in slow:
+        later(follower, event)
+    ensemble.settle()
+
+    throttled = ErrorCode.THROTTLED_OP
+    assert errors(client) == [0, 0, 0, 0, throttled, 0, 0]
+    assert connection.held == 0
+    assert client.call(create("/c")).error == 0
     assert_idle(ensemble)
 
 

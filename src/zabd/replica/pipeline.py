@@ -204,7 +204,11 @@ class Pipeline(Connections):
     def _ask_held(self, connection: Connection) -> None:
         """Hand on what waited for a sync, up to the first write behind the next sync."""
         for pending in connection.queue:
-            if pending.opcode not in FORWARDED_OPCODES or pending.request_id is not None:
+            if (
+                pending.opcode not in FORWARDED_OPCODES
+                or pending.request_id is not None
+                or pending.reply is not None  # it has waited too long; the client takes its time
+            ):
                 continue
             if self.throttle.is_overdue(pending, self.now_ms):
                 pending.reply = replies.reply(pending.xid, self.tree.zxid, ErrorCode.THROTTLED_OP)
