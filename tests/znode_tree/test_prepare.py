@@ -30,7 +30,8 @@ from zabd.model.ops import (
     SetAcl,
     SetData,
 )
-from zabd.znode_tree import PrepareOptions, txns
+from zabd.model.watch_events import EventType
+from zabd.znode_tree import PrepareOptions, prepare, txns
 
 NOBODY = (Acl(0, "world", "anyone"),)
 E = ErrorCode
@@ -333,6 +334,28 @@ def test_a_close_takes_the_ephemerals_in_flight_with_it(world: World) -> None:
     assert txn == txns.close_session(["/new"])
     assert [applied.error for applied in world.apply_all()] == [0] * 7
     assert world.node("/gone").owner == BOB
+    check_invariants(world.tree)
+
+
+def test_a_close_whose_list_would_be_too_long_takes_the_same_ephemerals(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that the session owns once everything before is applied, in the order of a list."""
+    monkeypatch.setattr(prepare, "CLOSE_CHARS_MAX", 5)
+    world.prepare(plain("/new", CreateMode.EPHEMERAL))
+    world.prepare(plain("/before", CreateMode.EPHEMERAL))
+    world.prepare(plain("/gone", CreateMode.EPHEMERAL))
+    world.prepare(Delete("/gone"))
+    world.prepare(plain("/gone", CreateMode.EPHEMERAL), BOB)
+    txn = world.prepare(CloseSession())
+    world.prepare(plain("/e"), BOB)
+    *_, closed, _ = world.apply_all()
+
+    assert txn == txns.close_session(None)
+    deleted = [change.path for change in closed.changes if change.type is EventType.DELETED]
+    assert deleted == ["/before", "/e", "/new"]
+    assert world.node("/gone").owner == BOB
+    assert world.node("/e").owner == 0
     check_invariants(world.tree)
 
 

@@ -13,6 +13,8 @@ Invariants
     L4  A client hears that its session is gone only once the close is committed: one that is still
         in flight may yet be lost with this leader, and then the session lives on.
     L5  The time in a batch never goes back, whatever the wall clock does.
+    L6  A batch is closed by the bytes of its txns, not of the requests for them, and the last one
+        fits as well, so that whatever was prepared can be proposed.
 
 Source: client protocol, sections 3, 9 (leader time), 10, 14 and 15.
 """
@@ -68,6 +70,9 @@ _CREATE_SESSION = int(OpCode.CREATE_SESSION)
 _SET_DATA = int(OpCode.SET_DATA)
 _SHORT_OPCODES = frozenset((_SET_DATA, int(OpCode.CREATE), int(OpCode.CREATE2)))
 """Those of which nearly all can be prepared without an op."""
+
+_GROWN_KINDS = frozenset((txns.CREATE, txns.SET_ACL, txns.MULTI, txns.CLOSE_SESSION))
+"""Txns that may be larger than what was asked: they name what a session owns, or who it is."""
 
 _WITHOUT_OP = frozenset((OpCode.SYNC, OpCode.CLOSE_SESSION, OpCode.DELETE_CONTAINER))
 """What is prepared without a look at the request's body, or is the leader's own."""
@@ -183,8 +188,10 @@ class Leadership:
                 txn = self._prepare_shortly(intent, zxid, time_ms)
             if txn is None:
                 txn = self._prepare(intent, zxid, time_ms, now_ms)
-            if txn is None:
-                continue
+                if txn is None:
+                    continue
+                if txn[0] in _GROWN_KINDS:
+                    size_bytes += max(0, txns.packed_size(txn) - len(frame))
             if not session_id and opcode == _CREATE_SESSION:
                 session_id = zxid
             entries.append((origin, request_id, session_id, txn))

@@ -81,6 +81,10 @@ from zabd.znode_tree.znode import (
 MULTI_OPS_MAX: Final = 1 << 16
 """Ops in one multi: at 18 bytes for the smallest, more than the default packet limit lets in."""
 
+CLOSE_CHARS_MAX: Final = 1 << 20
+"""Characters of the paths that the close of a session lists, of 4 bytes at the most. What a session
+may own has no limit, but a txn without one would fit no batch, and no leader would be rid of it."""
+
 SEQUENCE_MAX: Final = (1 << 31) - 1
 """The last sequence number before the suffix turns negative, as ZooKeeper's does."""
 
@@ -401,7 +405,8 @@ class Preparer:
         for path in paths:
             self._remove(request, path)
         self._outstanding.close_session(request.zxid, request.session_id)
-        return txns.close_session(paths)
+        told = sum(map(len, paths)) <= CLOSE_CHARS_MAX
+        return txns.close_session(paths if told else None)
 
     # What the handlers share.
 

@@ -321,7 +321,10 @@ class ZnodeTree(TreeState):
 
     def _close_session(self, zxid: int, _time_ms: int, session_id: int, txn: Txn) -> Applied:
         changes: list[Change] = []
-        for path in txn[1]:
+        listed = txn[1]
+        if listed is None:
+            listed = sorted(self.ephemerals.get(session_id, ()))
+        for path in listed:
             changes += self._remove(zxid, path)
         assert session_id not in self.ephemerals, "S2"
         self._forget_session(session_id)

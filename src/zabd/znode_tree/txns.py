@@ -51,6 +51,7 @@ __all__ = [
     "multi_failed",
     "pack_acl",
     "pack_batch",
+    "packed_size",
     "set_acl",
     "set_data",
     "unpack_acl",
@@ -127,9 +128,12 @@ def create_session(timeout_ms: int) -> Txn:
     return (CREATE_SESSION, timeout_ms)
 
 
-def close_session(paths: Sequence[str]) -> Txn:
-    """The session of the entry is gone, and so are its ephemerals `paths`, in this order."""
-    return (CLOSE_SESSION, tuple(paths))
+def close_session(paths: Sequence[str] | None) -> Txn:
+    """The session of the entry is gone, and so are its ephemerals `paths`, in this order.
+
+    None stands for all that it owns at that moment, sorted: for a list that is too long to be told.
+    """
+    return (CLOSE_SESSION, None if paths is None else tuple(paths))
 
 
 def found(secret: bytes, config: bytes = b"") -> Txn:
@@ -156,6 +160,11 @@ def pack_batch(time_ms: int, entries: Sequence[Entry]) -> bytes:
     """One payload for the log and the wire. Every batch that `prepare` made can be packed."""
     packed: bytes = msgpack.packb((time_ms, entries), unicode_errors=UNICODE_ERRORS)
     return packed
+
+
+def packed_size(txn: Txn) -> int:
+    """How many bytes of a batch the txn takes."""
+    return len(msgpack.packb(txn, unicode_errors=UNICODE_ERRORS))
 
 
 def unpack_batch(payload: bytes | memoryview) -> tuple[int, tuple[Entry, ...]]:

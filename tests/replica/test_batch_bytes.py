@@ -1,0 +1,61 @@
+"""However much is asked at once, and however large it becomes: what is prepared fits a batch."""
+
+from __future__ import annotations
+
+import pytest
+from tests.replica.harness import Client, Ensemble
+
+from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.ops import CloseSession, Create, CreateMode
+from zabd.zab.broadcast import BATCH_BYTES_MAX
+
+LONG = "x" * 900_000
+SILENT_MS = 4000
+MANY = BATCH_BYTES_MAX // len(LONG) + 1
+"""Ephemerals whose paths, all together, are longer than a batch."""
+
+
+def own(client: Client, *names: str) -> None:
+    """Have the client create ephemerals with long paths."""
+    for name in names:
+        created = client.call(Create(f"/{name}{LONG}", b"", OPEN_ACL_UNSAFE, CreateMode.EPHEMERAL))
+        assert created.error == 0
+
+
+def ephemerals(ensemble: Ensemble) -> set[int]:
+    """How many ephemerals each member's tree has."""
+    return {sum(map(len, member.tree.ephemerals.values())) for member in ensemble.members.values()}
+
+
+@pytest.mark.parametrize("expires", [True, False])
+def test_a_session_that_owns_more_than_a_batch_holds_is_closed(*, expires: bool) -> None:
+    """It ended every leader that closed it, and was there again after every start."""
+    ensemble = Ensemble(3)
+    client = ensemble.connect(ensemble.followers[0], SILENT_MS)
+    own(client, *map(str, range(MANY)))
+    assert ephemerals(ensemble) == {MANY}
+
+    if expires:
+        ensemble.hang_up(client)
+        ensemble.pass_time(3 * SILENT_MS)
+    else:
+        assert client.call(CloseSession()).error == 0
+
+    assert ephemerals(ensemble) == {0}
+    assert len({member.tree.digest for member in ensemble.members.values()}) == 1
+
+
+def test_many_sessions_that_end_at_once_share_no_batch_that_is_too_large() -> None:
+    """None of them is large, but a close has no request whose bytes could be counted."""
+    ensemble = Ensemble(1)
+    clients = [ensemble.connect(1, SILENT_MS) for _ in range(MANY)]
+    for number, client in enumerate(clients):
+        own(client, str(number))
+    assert ephemerals(ensemble) == {MANY}
+
+    for client in clients:
+        ensemble.hang_up(client)
+    ensemble.pass_time(3 * SILENT_MS)
+
+    assert ephemerals(ensemble) == {0}
+    assert not ensemble.members[1].tree.sessions
