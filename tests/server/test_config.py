@@ -183,6 +183,13 @@ def test_every_key_can_be_set_by_the_environment() -> None:
         ("minSessionTimeout=9000\nmaxSessionTimeout=8000", "line 1: minSessionTimeout=9000"),
         ("maxSessionTimeout=8", "line 1: maxSessionTimeout=8 is not possible"),
         ("group.1=1:2:3", "group.1 is not supported: every voter counts the same"),
+        ("secureClientPort=1", "secureClientPort=1 is not offered yet, for want of TLS: name a"),
+        ("secureClientPort=1\nserver.1=a:1:2", "secureClientPort=1 is not offered yet"),
+        ("sslQuorum=true", "sslQuorum is not supported: members talk to each other without TLS"),
+        ("zookeeper.sslQuorum=TRUE", "zookeeper.sslQuorum is not supported"),
+        ("quorum.auth.learnerRequireSasl=true", "members do not prove to each other who they are"),
+        ("server.1=a:1:2\nserver.01=b:1:2", "line 2: server.1=b:1:2 is not the first server.1"),
+        (f"server.{'1' * 5000}=a:1:2", "N in server.N is a number from 1 to 254"),
         ("=5", "zoo.cfg, line 1: '=5' is not key=value"),
         ("dataDir=", "dataDir= is not a directory"),
     ],
@@ -208,6 +215,7 @@ def test_a_bad_value_is_refused_with_place_key_and_value(text: str, complaint: s
         ({"environment": {"ZABD_TICKTIME": "x"}}, "environment, ZABD_TICKTIME: tickTime=x is not"),
         ({"options": {"tickTime": "x"}}, "command line, --tickTime: tickTime=x is not"),
         ({"options": {"dataDir": "/d"}, "files": {"/d": "one"}}, "/d/myid: 'one' is not a member"),
+        ({"options": {"dataDir": "/d"}, "files": {"/d": "7" * 5000}}, "/d/myid: '7777"),
         ({"options": {"dataDir": "/d"}, "files": {"/d": "7"}}, "/d/myid: 7 is no member"),
     ],
 )
@@ -235,6 +243,37 @@ def test_a_key_of_the_java_server_is_ignored_with_a_reason(key: str) -> None:
     _, [notice] = load(f"{key}=1")
 
     assert notice.startswith(f"zoo.cfg, line 1: {key} has no effect: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "clientPort=2181\nsecureClientPort=2281",
+        "server.1=a:1:2;2181\nsecureClientPort=2281",
+        "clientPort=2181\nsslQuorum=false",
+    ],
+)
+def test_who_names_a_plain_port_gets_it_and_hears_what_is_missing(text: str) -> None:
+    """Nothing is in the open that its author has not put there."""
+    config, [notice] = load(text)
+
+    assert config.client_port == 2181
+    assert "has no effect: " in notice
+
+
+def test_a_refusal_has_bounds() -> None:
+    """Whatever an operator has pasted into the file, the sentence stays one."""
+    with pytest.raises(ConfigError) as refusal:
+        load(f"server.{'1' * 5000}={'x' * 5000}")
+
+    assert len(str(refusal.value)) < 600
+
+
+def test_a_later_source_means_the_same_member_by_another_spelling() -> None:
+    """`server.01` is server 1."""
+    config, _ = load("server.1=a:1:2;5", environment={"ZABD_SERVER_01": "b:1:2;6"})
+
+    assert [member.host for member in config.members] == ["b"]
 
 
 def test_a_java_system_property_may_stand_in_the_file() -> None:

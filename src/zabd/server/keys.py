@@ -299,13 +299,11 @@ IGNORED: dict[str, str] = {
     "preAllocSize": "the log chooses its segment size",
     "reconfigEnabled": _LATER,
     "requestThrottleLimit": "outstanding requests are bounded by globalOutstandingLimit",
-    "secureClientPort": _TLS,
     "secureClientPortAddress": _TLS,
     "serverCnxnFactory": _JAVA,
     "snapshot.compression.method": _LATER,
     "snapshot.trust.empty": "an empty directory beside members with data is never trusted",
     "snapSizeLimitInKb": "snapCount decides",
-    "sslQuorum": _TLS,
     "sslQuorumReloadCertFiles": _TLS,
     "syncEnabled": _ALWAYS,
     "tcpKeepAlive": _ALWAYS,
@@ -328,6 +326,15 @@ IGNORED_FAMILIES: tuple[tuple[str, str], ...] = (
     ("X509AuthenticationProvider.", _TLS),
     ("zookeeper.", _JAVA),
 )
+# Those who ask for these rely on them: a member must not start in the open instead.
+PROTECTION: dict[str, str] = {
+    "sslQuorum": "members talk to each other without TLS here",
+    "quorum.auth.enableSasl": "members do not prove to each other who they are here",
+    "quorum.auth.learnerRequireSasl": "members do not prove to each other who they are here",
+    "quorum.auth.serverRequireSasl": "members do not prove to each other who they are here",
+}
+SECURE_PORT = "secureClientPort"  # and no other port for clients
+
 # To ignore one of these would start a member that counts votes otherwise than its peers.
 REFUSED: tuple[tuple[str, str], ...] = (
     ("dynamicConfigFile", "list the members as server.N lines in this file"),
@@ -338,11 +345,15 @@ REFUSED: tuple[tuple[str, str], ...] = (
 
 def reason_to_ignore(name: str) -> str | None:
     """Why a key of ZooKeeper's means nothing here; None for a key nobody knows."""
-    if (reason := IGNORED.get(name)) is not None:
+    if name == SECURE_PORT:
+        return _TLS
+    if (reason := IGNORED.get(name) or PROTECTION.get(name)) is not None:
         return reason
     return next((why for start, why in IGNORED_FAMILIES if name.startswith(start)), None)
 
 
-def reason_to_refuse(name: str) -> str | None:
+def reason_to_refuse(name: str, value: str) -> str | None:
     """Why a file with this key is not accepted."""
+    if name in PROTECTION and value.lower() not in {"false", "no"}:
+        return PROTECTION[name]
     return next((why for start, why in REFUSED if name.startswith(start)), None)

@@ -6,6 +6,7 @@ here opens a file: texts come in.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from zabd.server.config import CLIENT_PORT, METRICS_PORT, ServerConfig, default_
 from zabd.server.keys import (
     BY_NAME,
     KEYS,
+    SECURE_PORT,
     environment_name,
     reason_to_ignore,
     reason_to_refuse,
@@ -23,6 +25,7 @@ from zabd.server.keys import (
 from zabd.server.zoo_cfg import MEMBER_ID_MAX, Member, Setting, parse_member, parse_text
 
 ENSEMBLE_MAX = 99
+_MYID_DIGITS_MAX = 20
 # Environment variables of the commands that are no keys of zoo.cfg.
 OPTION_VARIABLES = frozenset(
     environment_name(name)
@@ -83,6 +86,7 @@ class _Resolution:
         self._notices: list[str] = []
         self._settings: dict[str, Setting] = {}  # the winner of each key
         self._in_file: dict[str, Setting] = {}
+        self._secure_port: Setting | None = None
 
     def resolved(self) -> Resolved:
         self._gather()
@@ -138,12 +142,13 @@ class _Resolution:
     # Which value each key has.
 
     def _gather(self) -> None:
-        for setting in self._file_settings():
+        for setting in map(Setting.canonical, self._file_settings()):
             if setting.key.startswith("server.") and setting.key in self._in_file:
                 raise setting.refuse(f"the first {setting.key}: name each member once")
             self._in_file[setting.key] = setting
         self._settings |= self._in_file
-        for setting in [*self._environment_settings(), *self._option_settings()]:
+        later = [*self._environment_settings(), *self._option_settings()]
+        for setting in map(Setting.canonical, later):
             self._settings[setting.key] = setting
 
     def _file_settings(self) -> Iterator[Setting]:
@@ -177,9 +182,11 @@ class _Resolution:
         short = setting.key.removeprefix("zookeeper.")
         if short in BY_NAME:  # as a Java system property is named
             yield setting._replace(key=short)
-        elif (why := reason_to_refuse(setting.key)) is not None:
+        elif (why := reason_to_refuse(short, setting.value)) is not None:
             raise ConfigError(f"{setting.origin}: {setting.key} is not supported: {why}")
-        elif (why := reason_to_ignore(setting.key)) is not None:
+        elif (why := reason_to_ignore(short) or reason_to_ignore(setting.key)) is not None:
+            if short == SECURE_PORT:
+                self._secure_port = setting
             self._notices.append(f"{setting.origin}: {setting.key} has no effect: {why}")
         else:
             self._unknown(setting.key, setting.origin, BY_NAME)
@@ -244,9 +251,10 @@ class _Resolution:
         text = self._read_myid(directory)
         if text is None:
             return None
-        if not text.strip().isascii() or not text.strip().isdigit():
-            raise ConfigError(f"{directory}/myid: {text.strip()[:20]!r} is not a member's number")
-        return int(text.strip())
+        number = text.strip()
+        if not re.fullmatch(f"[0-9]{{1,{_MYID_DIGITS_MAX}}}", number):
+            raise ConfigError(f"{directory}/myid: {number[:20]!r} is not a member's number")
+        return int(number)
 
     # What follows from other values.
 
@@ -262,6 +270,11 @@ class _Resolution:
             and me.client_port not in {None, int(port.value)}
         ):
             raise port.refuse(f"the client port that server.{me.id} names: {me.client_port}")
+        named = port is not None or (f"server.{me.id}" in self._settings and me.client_port)
+        if self._secure_port is not None and not named:
+            raise self._secure_port.refuse(
+                "offered yet, for want of TLS: name a clientPort if clients may do without"
+            )
         values.setdefault("client_port", me.client_port or CLIENT_PORT)
         values.setdefault("client_host", me.client_host)
         return replace(me, client_host=values["client_host"], client_port=values["client_port"])

@@ -5,6 +5,8 @@ end joins lines. A member is `host:quorumPort:electionPort[:role][;[clientHost:]
 addresses in brackets. Source: the administrator's guide of ZooKeeper.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +16,19 @@ from zabd.model.errors import ConfigError
 from zabd.model.ids import MemberId
 from zabd.server.keys import PORT_MAX, is_host
 
+_REFUSED_CHARS_MAX = 200  # of a key or a value, in the sentence that refuses it
 MEMBER_ID_MAX = 254  # TTL nodes mark their owner with 0xff in the byte that holds the id
 SPECIFICATION = "host:quorumPort:electionPort[:participant|observer][;[clientHost:]clientPort]"
+
+
+MEMBER_PREFIX = "server."
+
+
+def member_number(text: str) -> MemberId | None:
+    """The id of a member that a text of whatever length says; None if it says none."""
+    if not re.fullmatch("0*[1-9][0-9]{0,2}", text) or int(text[-3:]) > MEMBER_ID_MAX:
+        return None
+    return int(text[-3:])
 
 
 class Setting(NamedTuple):
@@ -27,7 +40,15 @@ class Setting(NamedTuple):
 
     def refuse(self, allowed: str) -> ConfigError:
         """The error that names place, key and value, and what would have been right."""
-        return ConfigError(f"{self.origin}: {self.key}={self.value} is not {allowed}")
+        key, value = self.key[:_REFUSED_CHARS_MAX], self.value[:_REFUSED_CHARS_MAX]
+        return ConfigError(f"{self.origin}: {key}={value} is not {allowed}")
+
+    def canonical(self) -> Setting:
+        """The setting under the one name that its key has: `server.01` is `server.1`."""
+        number = member_number(self.key.removeprefix(MEMBER_PREFIX))
+        if number is None or not self.key.startswith(MEMBER_PREFIX):
+            return self
+        return self._replace(key=f"{MEMBER_PREFIX}{number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +109,8 @@ def _parse_line(line: str, origin: str) -> Setting:
 
 def parse_member(setting: Setting) -> Member:
     """The member that a `server.N` setting describes; ConfigError if it describes none."""
-    number = setting.key.removeprefix("server.")
-    if not number.isascii() or not number.isdigit() or not 1 <= int(number) <= MEMBER_ID_MAX:
+    number = member_number(setting.key.removeprefix(MEMBER_PREFIX))
+    if number is None:
         raise setting.refuse(f"a member: N in server.N is a number from 1 to {MEMBER_ID_MAX}")
     peer, _, client = setting.value.partition(";")
     if "|" in peer or ";" in client:
@@ -100,7 +121,7 @@ def parse_member(setting: Setting) -> Member:
         host, quorum_port, election_port, *role = fields
         *client_host, client_port = client_fields or ["0"]
         return Member(
-            id=int(number),
+            id=number,
             host=_checked_host(host),
             quorum_port=_port(quorum_port),
             election_port=_port(election_port),
