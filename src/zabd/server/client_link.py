@@ -78,7 +78,7 @@ class ClientLink(asyncio.Protocol):
         self._held = False  # not read, since the owner says so
         self._stuffed = False  # not read, since it does not read
         self._when_writable: Callable[[], None] | None = None
-        self._left_bytes = 0  # unread when last looked at, once over
+        self._left_bytes = 0  # stuffed or over: unread by now if nothing was read since last asked
         self._timer: Handle | None = None
 
     # What the transport says.
@@ -114,6 +114,7 @@ class ClientLink(asyncio.Protocol):
         self._stuffed = True
         self._read_or_not()
         if not self._over:
+            self._left_bytes = self.queued_bytes
             self._limit_time(self.timeout_ms)
 
     def resume_writing(self) -> None:
@@ -142,6 +143,8 @@ class ClientLink(asyncio.Protocol):
         transport = self._transport
         if self._over or transport is None or transport.is_closing():
             return  # the news that it is closing is on its way
+        if self._stuffed:
+            self._left_bytes += len(data)
         transport.write(data)
         # Asked only where the transport has said that a part of the limit is there already.
         if self._stuffed and transport.get_write_buffer_size() > OUTPUT_BYTES_MAX:
@@ -224,15 +227,14 @@ class ClientLink(asyncio.Protocol):
         self._timer = self._channel.after(delay_ms, self._too_late)
 
     def _too_late(self) -> None:
-        if not self._over:
-            self.drop("it read nothing for as long as its session may be silent")
-            return
         assert self._transport is not None
         left, self._left_bytes = self._left_bytes, self.queued_bytes
-        if 0 < self._left_bytes < left:
-            self._limit_time(LINGER_MS)  # it is slow, and still reading
-        else:
+        if 0 < self._left_bytes < left:  # it is slow, and still reading
+            self._limit_time(LINGER_MS if self._over else self.timeout_ms)
+        elif self._over:
             self._transport.abort()
+        else:
+            self.drop("it read nothing for as long as its session may be silent")
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -72,6 +72,7 @@ class PeerLink(asyncio.Protocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._writable = True
+        self._left_bytes = 0  # while not writable: untaken by now if nothing was since last asked
         self._when_writable: Callable[[], None] | None = None
         self._timer: Handle | None = None  # of the hello, then of a stalled peer, then of the close
 
@@ -107,12 +108,13 @@ class PeerLink(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer takes less than it is sent; it may do so for a while."""
         self._writable = False
-        self._drop_after(self._channel.silence_ms, "it took nothing for the whole sync limit")
+        self._look_again()
 
     def resume_writing(self) -> None:
         """The peer has taken what was waiting."""
         self._writable = True
-        self._cancel_timer()
+        if not self.closed:  # the time that a close may take is running
+            self._cancel_timer()
         callback, self._when_writable = self._when_writable, None
         if callback is not None:
             callback()
@@ -141,6 +143,8 @@ class PeerLink(asyncio.Protocol):
         out = self._out
         if not out or self._transport is None or self.closed or self._transport.is_closing():
             return  # if it is closing, the news of that is on its way
+        if not self._writable:
+            self._left_bytes += self._out_bytes
         self._transport.writelines(out)
         out.clear()
         self._out_bytes = 0
@@ -186,6 +190,20 @@ class PeerLink(asyncio.Protocol):
         self.closed = True
         if self._transport is not None:
             self._transport.abort()
+
+    def _look_again(self) -> None:
+        assert self._transport is not None, "a link that was written to is connected"
+        self._left_bytes = self._transport.get_write_buffer_size()
+        self._cancel_timer()
+        self._timer = self._channel.after(self._channel.silence_ms, self._look_if_taken)
+
+    def _look_if_taken(self) -> None:
+        """Who keeps up with a busy leader never empties the queue: only who takes nothing goes."""
+        assert self._transport is not None, "a link that was written to is connected"
+        if self._transport.get_write_buffer_size() < self._left_bytes:
+            self._look_again()
+        else:
+            self.drop("it took nothing for the whole sync limit")
 
     def _drop_after(self, delay_ms: int, reason: str) -> None:
         self._cancel_timer()

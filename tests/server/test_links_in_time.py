@@ -1,0 +1,209 @@
+"""Claims about time on links: two real ends, each on a loop of its own, in the simulator's time."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.cluster_sim.worlds import Recorder, World, later
+from tests.server.helpers import Trail, config_of, members
+from tests.server.test_client_link import Owner as ClientOwner
+from tests.server.test_peer_link import HELLO
+from tests.server.test_peer_link import Owner as PeerOwner
+
+from zabd.cluster_sim.connections import HELD_SLOW, Latency
+from zabd.cluster_sim.transports import SimTransport
+from zabd.cluster_sim.virtual_loop import VirtualLoop
+from zabd.server import peer_link
+from zabd.server.client_link import ClientChannel, ClientLink
+from zabd.server.peer_link import PeerLink, QuorumChannel
+from zabd.zab.codec import encode
+from zabd.zab.messages import Carried
+
+TICK_MS = 200
+SYNC_LIMIT_MS = 5 * TICK_MS
+MIB = 2**20
+
+
+class Peers:
+    """Member 1, which listens, and member 2, each with a loop of its own."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.loops = [self.world.process(f"m{number}") for number in (1, 2)]
+        ensemble = tuple(
+            replace(member, host=f"m{member.id}", quorum_port=2888, election_port=3888)
+            for member in members(2)
+        )
+        self.configs = [config_of(number, ensemble, tick_ms=TICK_MS) for number in (1, 2)]
+        self.owners = [PeerOwner(), PeerOwner()]
+        self.trails = [Trail(), Trail()]
+        self.quorum = [
+            QuorumChannel(loop, config, owner, trail)  # type: ignore[arg-type]
+            for loop, config, owner, trail in zip(
+                self.loops, self.configs, self.owners, self.trails, strict=True
+            )
+        ]
+        self.loops[0].run_until_complete(self.quorum[0].listen())
+
+    def link(self) -> tuple[PeerLink, PeerLink]:
+        """Member 2 has dialled and introduced itself; the ends of member 1 and of member 2."""
+        self.loops[1].call_soon(self.quorum[1].dial, 1)
+        later(self.world, 50)
+        [(number, _)] = self.owners[1].dialled_links
+        dialler = self.quorum[1].link(number)
+        assert dialler is not None
+        self.loops[1].call_soon(say, dialler, encode(HELLO))
+        later(self.world, 50)
+        [(number, _)] = self.owners[0].received
+        accepted = self.quorum[0].link(number)
+        assert accepted is not None
+        return accepted, dialler
+
+    def stranger(self, port: int = 2888) -> Recorder:
+        """A connection of member 2's machine to a port of member 1's that is none of ours."""
+
+        async def dial() -> Recorder:
+            _, protocol = await self.loops[1].create_connection(Recorder, "m1", port)
+            assert isinstance(protocol, Recorder)
+            return protocol
+
+        stranger = self.loops[1].run_until_complete(dial())
+        later(self.world, 10)
+        return stranger
+
+
+def say(link: PeerLink, frame: bytes) -> None:
+    """Send one frame."""
+    link.send(frame)
+    link.flush()
+
+
+def far_away(transport: asyncio.Transport | None) -> None:
+    """What is sent from here is under way for 100 ms, so that much of it is not taken yet."""
+    assert isinstance(transport, SimTransport)
+    transport._end.outgoing.latency = Latency(100_000, 0)
+
+
+def keep_busy(loop: VirtualLoop, write: Callable[[], None], queued: Callable[[], int]) -> None:
+    """Never let the queue become empty."""
+
+    async def fill() -> None:
+        while True:
+            if queued() < 4 * MIB:
+                write()
+            await asyncio.sleep(0.005)
+
+    loop.create_task(fill())
+
+
+# --- quorum links --------------------------------------------------------------------------------
+
+
+def test_a_peer_that_takes_all_the_time_is_kept_though_its_queue_is_never_empty() -> None:
+    """A busy leader has megabytes outstanding: what counts is whether the peer takes any of it."""
+    peers = Peers()
+    leaders, _ = peers.link()
+    transport = leaders._transport
+    assert transport is not None
+    far_away(transport)
+    frame = encode(Carried(bytes(MIB // 4)))
+    keep_busy(peers.loops[0], lambda: say(leaders, frame), transport.get_write_buffer_size)
+
+    later(peers.world, 10 * SYNC_LIMIT_MS)
+
+    assert not leaders._writable, "its queue was not full, so this shows nothing"
+    assert peers.owners[0].lost == []
+
+
+def test_a_peer_that_takes_nothing_any_more_is_dropped_though_more_is_sent() -> None:
+    """What is added to its queue must not look like what it took."""
+    peers = Peers()
+    leaders, learners = peers.link()
+    frame = encode(Carried(bytes(MIB // 4)))
+    peers.loops[1].call_soon(learners.pause_reading)
+    for at in range(20):
+        peers.loops[0].call_later(at * SYNC_LIMIT_MS / 4_000, say, leaders, frame)
+        peers.loops[0].call_later(at * SYNC_LIMIT_MS / 4_000 + 0.1, say, leaders, frame)
+
+    later(peers.world, 3 * SYNC_LIMIT_MS)
+
+    assert peers.owners[0].lost == [leaders.id]
+    assert "took nothing" in str(peers.trails[0].of("link_dropped")[0]["why"])
+
+
+def test_a_link_that_was_hung_up_ends_in_time_though_its_peer_took_some() -> None:
+    """Taking most of it must not stop the clock of the close."""
+    peers = Peers()
+    leaders, _ = peers.link()
+    pieces = [encode(Carried(bytes(MIB // 8)))] * 16
+    transport = leaders._transport
+    assert isinstance(transport, SimTransport)
+
+    def hang_up() -> None:
+        for piece in pieces:
+            say(leaders, piece)
+        leaders.hang_up()
+
+    peers.loops[0].call_soon(hang_up)
+    while not leaders.closed or transport.get_write_buffer_size() > MIB // 5:
+        peers.world.schedule.run_until(peers.world.schedule.now_us + 10)
+    transport._end.outgoing.hold(HELD_SLOW)
+    leaders.resume_writing()  # as asyncio's transport says when it is closing, too
+    later(peers.world, peer_link.CLOSE_TIMEOUT_MS + 100)
+
+    assert peers.owners[0].lost == [leaders.id]
+
+
+# --- client connections --------------------------------------------------------------------------
+
+
+class Clients:
+    """A client port of one process, and clients in another."""
+
+    def __init__(self, **config: object) -> None:
+        self.world = World()
+        self.loop, self.far = self.world.process("m1"), self.world.process("m2")
+        self.owner, self.trail = ClientOwner(), Trail()
+        settings = config_of(1, members(1), client_port=2181, client_host="m1", **config)
+        self.channel = ClientChannel(self.loop, settings, self.owner, self.trail)  # type: ignore[arg-type]
+        self.owner.channel = self.channel
+        self.loop.run_until_complete(self.channel.listen())
+
+    def connect(self) -> tuple[Recorder, ClientLink]:
+        """A client, and the member's end of its connection."""
+
+        async def dial() -> Recorder:
+            _, protocol = await self.far.create_connection(Recorder, "m1", 2181)
+            assert isinstance(protocol, Recorder)
+            return protocol
+
+        client = self.far.run_until_complete(dial())
+        later(self.world, 10)
+        return client, self.channel.links()[-1]
+
+
+def test_a_client_that_reads_all_the_time_is_kept_though_its_queue_is_never_empty() -> None:
+    """A subscriber of many events on a thin line is slow, and not gone."""
+    clients = Clients(session_timeout_ms_max=500)
+    _, link = clients.connect()
+    far_away(link._transport)
+    keep_busy(clients.loop, lambda: link.write(bytes(MIB // 4)), lambda: link.queued_bytes)
+
+    later(clients.world, 5_000)
+
+    assert not link.reading, "its queue was not full, so this shows nothing"
+    assert clients.owner.closed == []
+
+
+def test_a_client_that_reads_nothing_any_more_is_dropped_though_more_is_sent() -> None:
+    """What is added to its queue must not look like what it read (P20)."""
+    clients = Clients(session_timeout_ms_max=500)
+    client, link = clients.connect()
+    clients.far.call_soon(client.transport.pause_reading)
+    for at in range(20):
+        clients.loop.call_later(0.1 + at * 0.1, link.write, bytes(MIB // 4))
+
+    later(clients.world, 1_600)
+
+    assert clients.owner.closed == [link.id]
+    assert "read nothing" in str(clients.trail.of("client_dropped")[0]["why"])
