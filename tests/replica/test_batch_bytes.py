@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.replica.harness import Client, Ensemble
 
-from zabd.model.acl import OPEN_ACL_UNSAFE
-from zabd.model.ops import CloseSession, Create, CreateMode
+from zabd.model.acl import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+from zabd.model.errors import ErrorCode
+from zabd.model.ops import Auth, CloseSession, Create, CreateMode, Multi
+from zabd.model.results import ErrorResult, MultiResult
+from zabd.wire.connection import Reply
 from zabd.zab.broadcast import BATCH_BYTES_MAX
 
 LONG = "x" * 900_000
@@ -59,3 +62,23 @@ def test_many_sessions_that_end_at_once_share_no_batch_that_is_too_large() -> No
 
     assert ephemerals(ensemble) == {0}
     assert not ensemble.members[1].tree.sessions
+
+
+def test_creates_that_say_auth_grow_no_batch_beyond_its_limit() -> None:
+    """A few bytes of each stand for all that the connection has shown."""
+    ensemble = Ensemble(1)
+    client = ensemble.connect(1)
+    client.send(*(Auth(0, "digest", b"%03d" % n + b"u" * 240 + b":p") for n in range(60)))
+    creates = [Create(f"/{n}", b"", CREATOR_ALL_ACL, 0) for n in range(2000)]
+
+    client.send(*creates[:1000], Multi(tuple(creates[1000:])))
+    ensemble.settle()
+
+    records = [len(batch.record) for batch in ensemble.logs[1]]
+    assert sum(records) > BATCH_BYTES_MAX
+    assert max(records) < BATCH_BYTES_MAX / 2
+    assert "/999" in ensemble.members[1].tree.nodes
+    refused = client.heard[-1]
+    assert isinstance(refused, Reply)
+    assert isinstance(refused.result, MultiResult)
+    assert ErrorResult(ErrorCode.INVALID_ACL) in refused.result.results

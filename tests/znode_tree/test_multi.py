@@ -1,13 +1,14 @@
 """Multi: each op sees the ones before it, and all happen or none."""
 
 import pytest
-from tests.znode_tree.world import World, check_invariants, contents, plain, refusal
+from tests.znode_tree.world import ALICE, World, check_invariants, contents, plain, refusal
 
-from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.acl import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Identity
 from zabd.model.errors import ErrorCode
 from zabd.model.ops import (
     Check,
     CloseSession,
+    Create,
     Create2,
     CreateContainer,
     CreateMode,
@@ -26,7 +27,7 @@ from zabd.model.results import (
     StatResult,
 )
 from zabd.model.watch_events import EventType
-from zabd.znode_tree import prepare
+from zabd.znode_tree import prepare, txns
 
 
 def codes(*numbers: int) -> MultiResult:
@@ -205,3 +206,23 @@ def test_a_multi_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         ErrorCode.MARSHALLING_ERROR
     )
     assert world.tree.get("/a") is None
+
+
+def test_the_acls_of_a_multi_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P9: each op may say `auth`, which stands for much more than it takes in a request."""
+    world = World()
+    mine = (Identity("digest", "alice:" + "x" * 1000),)
+    creates = tuple(Create(f"/{n}", b"", CREATOR_ALL_ACL, 0) for n in range(7))
+    one = world.preparer.prepare(world.zxid + 1, world.now_ms, ALICE, mine, Multi(creates[:1]))
+    world.preparer.reset()
+    [create] = one[2]
+    monkeypatch.setattr(prepare, "MULTI_ACL_BYTES_MAX", 3 * txns.packed_size(create[3]))
+
+    assert world.do(Multi(creates[:3]), identities=mine).value == MultiResult(
+        tuple(CreateResult(f"/{n}") for n in range(3))
+    )
+    assert world.do(Multi(creates[3:]), identities=mine).value == codes(
+        0, 0, 0, ErrorCode.INVALID_ACL
+    )
+    assert world.tree.get("/3") is None
+    assert world.create("/3") == "/3"

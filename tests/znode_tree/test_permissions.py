@@ -112,6 +112,31 @@ def test_an_acl_for_nobody_or_beyond_the_limits_is_refused(acl: tuple[Acl, ...] 
         expand_acl(acl, (HERE, ALICE))
 
 
+MANY = tuple(Identity("digest", f"user{number}:x") for number in range(60))
+
+
+@pytest.mark.parametrize(
+    ("acl", "identities"),
+    [
+        (tuple(Acl(perms, "auth", "") for perms in range(1, 20)), MANY),
+        ((Acl(31, "auth", ""),), (Identity("digest", "a:" + "x" * ACL_CHARS_MAX),)),
+    ],
+)
+def test_an_acl_is_no_larger_for_saying_auth(
+    acl: tuple[Acl, ...], identities: tuple[Identity, ...]
+) -> None:
+    """The limits hold of what is stored: a few bytes may stand for all of a connection."""
+    with pytest.raises(InvalidAclError):
+        expand_acl(acl, identities)
+
+
+def test_auth_that_is_said_again_costs_nothing() -> None:
+    """What it stands for is stored once for each set of rights."""
+    acl = tuple(Acl(31, "auth", str(number)) for number in range(ACL_ENTRIES_MAX))
+
+    assert len(expand_acl(acl, MANY)) == len(MANY)
+
+
 def test_only_who_may_change_the_acl_sees_its_hashes() -> None:
     """A hash can be searched for its password at leisure."""
     acl = (Acl(Perms.ALL, *ALICE), Acl(Perms.READ, "ip", "10.0.0.0/8"))

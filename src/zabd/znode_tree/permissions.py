@@ -11,7 +11,7 @@ import base64
 import hashlib
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
@@ -72,20 +72,34 @@ def expand_acl(
 
     Duplicates go, the order stays, and the scheme `auth` becomes the connection's own identities.
     Entries of the scheme `sasl` are taken where there is SASL.
-    Raises InvalidAclError for an empty ACL, one beyond the limits, and for whom nobody can be.
+    Raises InvalidAclError for an empty ACL, one beyond the limits, as asked for or as stored, and
+    for whom nobody can be.
     """
     if acl == OPEN_ACL_UNSAFE:
         return OPEN_ACL_UNSAFE
     if not acl:
         raise InvalidAclError("an ACL needs at least one entry")
+    _require_small(acl)
+    expanded: dict[Acl, None] = {}
+    for entry in dict.fromkeys(map(_without_ignored, acl)):
+        expanded.update(dict.fromkeys(_expand(entry, identities, sasl=sasl)))
+        if len(expanded) > ACL_ENTRIES_MAX:
+            break  # refused below; what `auth` stands for would go on growing until then
+    # Again: an entry of a few bytes may have become all that the connection has shown.
+    _require_small(expanded)
+    return tuple(expanded)
+
+
+def _without_ignored(entry: Acl) -> Acl:
+    """The entry, with the id of `auth` left out, so that each is expanded once."""
+    return entry._replace(id="") if entry.scheme == "auth" else entry
+
+
+def _require_small(acl: Collection[Acl]) -> None:
     if len(acl) > ACL_ENTRIES_MAX or sum(len(entry.id) for entry in acl) > ACL_CHARS_MAX:
         raise InvalidAclError(
             f"an ACL has at most {ACL_ENTRIES_MAX} entries and {ACL_CHARS_MAX} characters of ids"
         )
-    expanded: dict[Acl, None] = {}
-    for entry in acl:
-        expanded.update(dict.fromkeys(_expand(entry, identities, sasl=sasl)))
-    return tuple(expanded)
 
 
 def _expand(entry: Acl, identities: Identities, *, sasl: bool) -> list[Acl]:

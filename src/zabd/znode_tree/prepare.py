@@ -26,6 +26,7 @@ from zabd.model.errors import (
     BadVersionError,
     EphemeralOnLocalSessionError,
     ErrorCode,
+    InvalidAclError,
     KeeperError,
     MarshallingError,
     NoAuthError,
@@ -80,6 +81,10 @@ from zabd.znode_tree.znode import (
 
 MULTI_OPS_MAX: Final = 1 << 16
 """Ops in one multi: at 18 bytes for the smallest, more than the default packet limit lets in."""
+
+MULTI_ACL_BYTES_MAX: Final = 2 << 20
+"""The ACLs of one multi together, as the log holds them: each op may grow by all that `auth` stands
+for. Twice the default packet limit, so only ops that grow can come to so much."""
 
 CLOSE_CHARS_MAX: Final = 1 << 20
 """Characters of the paths that the close of a session lists, of 4 bytes at the most. What a session
@@ -381,9 +386,15 @@ class Preparer:
             raise MarshallingError
         mark, quota_mark = self._outstanding.mark(), self._quotas.mark()
         parts: list[Txn] = []
+        acl_bytes = 0
         for part in op.ops:
             try:
-                parts.append(self._handlers[type(part)](self, request, part))
+                txn = self._handlers[type(part)](self, request, part)
+                if txn[0] == CREATE and txn[3] is not None:
+                    acl_bytes += txns.packed_size(txn[3])
+                    if acl_bytes > MULTI_ACL_BYTES_MAX:
+                        raise InvalidAclError
+                parts.append(txn)
             except KeeperError as refusal:
                 self._outstanding.roll_back(mark)
                 self._quotas.roll_back(quota_mark)
