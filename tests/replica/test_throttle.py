@@ -5,8 +5,19 @@ from tests.replica.harness import Client, Ensemble
 
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import ErrorCode
-from zabd.model.ops import CloseSession, Create, Exists, GetData, Multi, Ping, SetData, Sync
+from zabd.model.ops import (
+    AddWatch,
+    CloseSession,
+    Create,
+    Exists,
+    GetData,
+    Multi,
+    Ping,
+    SetData,
+    Sync,
+)
 from zabd.model.session import PASSWORD_SIZE, ConnectRequest
+from zabd.model.watch_events import AddWatchMode
 from zabd.replica.events import Drained
 from zabd.wire import encode_request
 from zabd.wire.connection import Reply
@@ -176,6 +187,32 @@ def test_too_many_watches_end_the_connection(monkeypatch: pytest.MonkeyPatch) ->
     assert other.call(Exists("/")).error == 0
     assert len(ensemble.members[member].clients.watches) == 0
     assert_idle(ensemble)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_who_has_most_of_the_watches_makes_room_for_others(
+    monkeypatch: pytest.MonkeyPatch, *, waits: bool
+) -> None:
+    """Those with a few are served, however many a few others have asked for."""
+    monkeypatch.setattr(watches, "CHARS_MAX", 4000)
+    ensemble = Ensemble()
+    member = ensemble.followers[0]
+    greedy = [ensemble.connect(member) for _ in range(4)]
+    for client in greedy:
+        client.send(AddWatch("/" + "x" * 999, AddWatchMode.PERSISTENT))
+    other = ensemble.connect(member)
+    other.send(*[create("/w")] * waits, Exists("/service/leader", watch=True))
+    ensemble.settle()
+
+    assert errors(other) == [0] * waits + [ErrorCode.NO_NODE]
+    assert [client.closed for client in greedy] == [True, False, False, False]
+    assert not other.closed
+
+    greedy[1].send(AddWatch("/" + "y" * 1999, AddWatchMode.PERSISTENT))
+    ensemble.settle()
+    assert errors(greedy[1]) == [0, ErrorCode.BAD_ARGUMENTS]
+    assert [client.closed for client in greedy] == [True, True, False, False]
+    assert len(ensemble.members[member].clients.watches) == 3
 
 
 def test_connections_come_as_fast_as_there_are_tokens() -> None:

@@ -8,6 +8,7 @@ from zabd.model.errors import RemoteProtocolError
 from zabd.model.ops import Delete, SetAcl, SetData
 from zabd.model.watch_events import EventType, WatcherType
 from zabd.znode_tree import Change, WatchKind, WatchTable, watches
+from zabd.znode_tree.watches import WatchesFullError
 
 DATA, CHILD, PERSISTENT, RECURSIVE = WatchKind
 CREATED, DELETED, CHANGED, CHILDREN = (
@@ -226,6 +227,25 @@ def test_watches_do_not_outgrow_their_limits(
     table.remove_watcher(1)
     table.add(WatchKind.DATA, "/d", 1)
     assert table.path_count == len(table)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("WATCHES_MAX", 5), ("CHARS_MAX", 10)])
+def test_where_there_are_too_many_the_largest_has_to_go(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    """Not who asks for one more, unless it is that itself (W9)."""
+    monkeypatch.setattr(watches, limit, value)
+    table = WatchTable()
+    for watcher, path in [(1, "/a"), (2, "/a"), (2, "/b"), (2, "/c"), (3, "/a")]:
+        table.add(DATA, path, watcher)
+
+    for asking in (1, 2, 4):
+        with pytest.raises(WatchesFullError) as full:
+            table.add(DATA, "/d", asking)
+        assert full.value.largest == 2
+
+    table.remove_watcher(2)
+    table.add(DATA, "/d", 4)
 
 
 @pytest.fixture

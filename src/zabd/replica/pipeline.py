@@ -31,12 +31,14 @@ from zabd.replica.watch_requests import WATCH_REQUESTS
 from zabd.wire import replies
 from zabd.wire.replies import NO_ZXID
 from zabd.wire.requests import decode_as
+from zabd.znode_tree.watches import WatchesFullError
 
 if TYPE_CHECKING:
     import random
 
     from zabd.model.ids import MemberId
     from zabd.replica.config import ReplicaConfig
+    from zabd.replica.reads import Read
     from zabd.znode_tree.tree import ZnodeTree
 
 FORWARDED_OPCODES = frozenset(
@@ -139,7 +141,7 @@ class Pipeline(Connections):
             # Kept open: probing for a feature should not cost the connection.
             return replies.reply(xid, NO_ZXID, ErrorCode.UNIMPLEMENTED)
         try:
-            return handler(self.tree, self.watches, connection, xid, frame)
+            return self._with_room(handler, connection, xid, frame)
         except AuthFailedError:
             self.stats.auth_failed += 1
             self._overdone.append(connection)
@@ -149,6 +151,18 @@ class Pipeline(Connections):
         except RemoteProtocolError:
             self._overdone.append(connection)  # cut at the end of the turn, behind this reply
             return replies.reply(xid, self.tree.zxid, ErrorCode.BAD_ARGUMENTS)
+
+    def _with_room(self, handler: Read, connection: Connection, xid: int, frame: bytes) -> bytes:
+        """Answer; as long as its watches find no room, cut the connection that has most of them."""
+        while True:
+            try:
+                return handler(self.tree, self.watches, connection, xid, frame)
+            except WatchesFullError as error:
+                largest = error.largest
+                assert isinstance(largest, Connection), "only connections are registered"
+                if largest is connection or largest.state is ConnectionState.CLOSED:
+                    raise
+                self.cut(largest)
 
     def _answer(self, connection: Connection, pending: Pending, reply: bytes) -> None:
         """Answer a write in its place.

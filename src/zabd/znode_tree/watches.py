@@ -8,7 +8,8 @@ Invariants
         set changes nothing. Persistent ones stay, also when their znode is deleted.
     W7  After `remove_watcher` nothing of the watcher shows; a turn takes away at most
         `SWEPT_MAX` of its entries, and as many turns follow as that takes.
-    W9  Nobody's watches, nor all together, outgrow the limits below.
+    W9  Nobody's watches, nor all together, outgrow the limits below. Where all are too many, it is
+        the watcher with most that has to go, whoever asks: a few cannot take the watches from all.
 
 Client protocol, section 13.
 """
@@ -76,6 +77,14 @@ SWEPT_MAX: Final = 10_000
 """Watches of connections that are gone, taken away in one turn: 2 ms."""
 
 
+class WatchesFullError(RemoteProtocolError):
+    """All watches together are too many; `largest`, who has most of them, makes room by going."""
+
+    def __init__(self, largest: Watcher) -> None:
+        super().__init__("there are more watches than all watchers together may have")
+        self.largest = largest
+
+
 class WatchTable:
     """All watches of one member's connections.
 
@@ -134,7 +143,8 @@ class WatchTable:
     def add(self, kind: WatchKind | int, path: str, watcher: Watcher) -> None:
         """From now on `watcher` hears of `path` as `kind` says; `path` need not exist.
 
-        RemoteProtocolError for one watch more than a watcher may have, or all of them together.
+        RemoteProtocolError for one watch more than a watcher may have; WatchesFullError for one
+        more than all may have together.
         """
         if self._leaving and watcher in self._leaving:
             self._forget(watcher, self._leaving.pop(watcher))  # what it had may not come back
@@ -152,13 +162,15 @@ class WatchTable:
         watchers[watcher] = kinds | int(kind)
 
     def _require_room(self, watcher: Watcher, chars: int) -> None:
-        if (
-            len(self._by_watcher.get(watcher, ())) >= WATCHES_PER_WATCHER_MAX
-            or self._chars_of.get(watcher, 0) + chars > CHARS_PER_WATCHER_MAX
-            or self._count >= WATCHES_MAX
-            or self._chars + chars > CHARS_MAX
-        ):
-            raise RemoteProtocolError("there are more watches than a watcher, or all, may have")
+        count, chars_of = len(self._by_watcher.get(watcher, ())), self._chars_of
+        mine = chars_of.get(watcher, 0)
+        if count >= WATCHES_PER_WATCHER_MAX or mine + chars > CHARS_PER_WATCHER_MAX:
+            raise RemoteProtocolError("there are more watches than one watcher may have")
+        if self._count >= WATCHES_MAX:
+            counts = {other: len(paths) for other, paths in self._by_watcher.items()}
+            raise WatchesFullError(_largest(counts | {watcher: count + 1}))
+        if self._chars + chars > CHARS_MAX:
+            raise WatchesFullError(_largest(chars_of | {watcher: mine + chars}))
 
     def has(self, watcher_type: int, path: str, watcher: Watcher) -> bool:
         """Whether `watcher` has a watch of that WatcherType on exactly this path."""
@@ -318,3 +330,7 @@ class WatchTable:
             if cut in lengths and path[:cut] in self._by_path:
                 yield path[:cut]
             cut = path.find("/", cut + 1)
+
+
+def _largest(sizes: dict[Watcher, int]) -> Watcher:
+    return max(sizes, key=sizes.__getitem__)
