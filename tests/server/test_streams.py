@@ -1,10 +1,13 @@
 """Claims about records and snapshots on their way between two members' disks."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from tests.server.helpers import Trail, config_of, members, run, until
@@ -13,6 +16,8 @@ from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.ids import LinkId, MemberId
 from zabd.model.zxid import Zxid
 from zabd.replica.rebuild import TreeBuilder, apply_batch
+from zabd.server.driver import Driver
+from zabd.server.loop import Loop
 from zabd.server.pace import Pace
 from zabd.server.peer_link import PeerLink, QuorumChannel
 from zabd.server.streams import (
@@ -29,6 +34,7 @@ from zabd.zab.events import (
     SnapshotInstalled,
     SnapshotStreamed,
     StreamFailed,
+    StreamProgressed,
 )
 from zabd.zab.log import GENESIS, Batch, LogPosition, frame_record
 from zabd.zab.messages import (
@@ -59,6 +65,7 @@ class Member:
         self.links: list[LinkId] = []
         self.received: list[Message] = []
         self.reports: list[object] = []
+        self.pieces = 0
         self.installation: Installation | None = None
         self.tree: ZnodeTree | None = None
         self.lost = False
@@ -100,7 +107,7 @@ class Member:
         walk = self.builder.tree.begin_snapshot()
         loop = asyncio.get_running_loop()
         pace = Pace(loop, lambda: 0)
-        SnapshotTaking(self.storage, loop, position, walk, pace, self.reports.append).start()
+        SnapshotTaking(self.storage, loop, position, walk, pace, self.report).start()
         await until(lambda: self.reports)
         self.reports.clear()
 
@@ -111,6 +118,12 @@ class Member:
         return link
 
     # As the driver.
+
+    def report(self, event: object) -> None:
+        if isinstance(event, StreamProgressed):
+            self.pieces += 1
+        else:
+            self.reports.append(event)
 
     def dialled(self, link: LinkId, member: MemberId) -> None:
         self.links.append(link)
@@ -129,7 +142,7 @@ class Member:
             self.received.append(message)
             if isinstance(message, Snap):
                 self.installation = Installation(
-                    self.storage, link, message.position, self.install, self.reports.append
+                    self.storage, link, message.position, self.install, self.report
                 )
 
     def link_lost(self, link: PeerLink) -> None:
@@ -178,7 +191,7 @@ def test_a_learner_gets_the_records_it_missed(fresh: Callable[[], Path]) -> None
                 leader.link,
                 batches[9].position,
                 batches[249].last,
-                leader.reports.append,
+                leader.report,
             )
             stream.start()
             await until(lambda: leader.reports and len(learner.received) == 240)
@@ -201,7 +214,7 @@ def test_records_that_are_not_there_end_the_stream(fresh: Callable[[], Path]) ->
             link = leader.link
             for after, upto in ((elsewhere, Zxid.of(1, 3)), (GENESIS, Zxid.of(1, 9))):
                 leader.reports.clear()
-                RecordStream(leader.storage, link, after, upto, leader.reports.append).start()
+                RecordStream(leader.storage, link, after, upto, leader.report).start()
                 await until(lambda: leader.reports)
                 assert leader.reports == [StreamFailed(link.id)]
 
@@ -215,7 +228,7 @@ def test_nothing_missed_is_the_end_at_once(fresh: Callable[[], Path]) -> None:
         async with leader_and_learner(fresh()) as (leader, _):
             position = LogPosition(Zxid.of(1, 3), bytes(8))
             RecordStream(
-                leader.storage, leader.link, position, position.zxid, leader.reports.append
+                leader.storage, leader.link, position, position.zxid, leader.report
             ).start()
 
             assert leader.reports == [RecordsStreamed(leader.links[0], position)]
@@ -231,7 +244,7 @@ def test_a_snapshot_travels_and_becomes_the_learners_state(fresh: Callable[[], P
             batches = await leader.append(500)
             position = batches[-1].position
             await leader.take_snapshot(position)
-            SnapshotStream(leader.storage, leader.link, leader.reports.append).start()
+            SnapshotStream(leader.storage, leader.link, leader.report).start()
             await until(lambda: leader.reports and learner.reports)
 
             assert leader.reports == [SnapshotStreamed(leader.links[0], position)]
@@ -241,8 +254,43 @@ def test_a_snapshot_travels_and_becomes_the_learners_state(fresh: Callable[[], P
             assert learner.tree.digest == leader.builder.tree.digest
             assert learner.storage.durable == position
             assert learner.storage.snapshot == position
+            # Sent; written, read back, and loaded.
+            assert leader.pieces == 1
+            assert learner.pieces >= 3
 
     run(scenario)
+
+
+class StillLoop:
+    """A clock that a test sets; what is to be called waits."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> None:
+        """Nothing is called: the events stay where they are."""
+
+
+def test_the_replica_hears_of_a_streams_progress_now_and_then() -> None:
+    """Twice a tick is enough to know that it goes on; a turn for every piece would be waste."""
+    loop, link = StillLoop(), LinkId(7)
+    config = replace(config_of(1, members(2)), tick_ms=2_000)
+    storage = cast("Storage", SimpleNamespace())
+    driver = Driver(
+        cast("Loop", loop), config, storage, random.Random(1), Trail(), lambda _error: None
+    )
+    driver._start_stream(link, cast("RecordStream", SimpleNamespace(start=lambda: None)))
+    for now_ms in range(0, 10_001, 10):
+        loop.now_s = now_ms / 1_000
+        driver._stream_reported(link, StreamProgressed(link))
+    driver._stream_reported(link, StreamFailed(link))
+
+    assert [*driver._events] == 10 * [StreamProgressed(link)] + [StreamFailed(link)]
+    assert not driver._streams
+    assert not driver._progress_ms
 
 
 def test_there_may_be_no_snapshot_yet(fresh: Callable[[], Path]) -> None:
@@ -250,7 +298,7 @@ def test_there_may_be_no_snapshot_yet(fresh: Callable[[], Path]) -> None:
 
     async def scenario() -> None:
         async with leader_and_learner(fresh()) as (leader, _):
-            SnapshotStream(leader.storage, leader.link, leader.reports.append).start()
+            SnapshotStream(leader.storage, leader.link, leader.report).start()
 
             assert leader.reports == [StreamFailed(leader.links[0])]
 
@@ -271,7 +319,7 @@ def test_a_link_that_goes_ends_both_sides_and_changes_nothing(
             leader.link.flush()
             await until(lambda: learner.installation)
             assert learner.installation is not None
-            stream = SnapshotStream(leader.storage, leader.link, leader.reports.append)
+            stream = SnapshotStream(leader.storage, leader.link, leader.report)
             stream.start()
             stream.abandon()
             stream.abandon()

@@ -210,6 +210,63 @@ def test_who_would_take_office_with_a_quorum_that_is_silent_by_now_leaves_instea
     )
 
 
+def needs_a_snapshot() -> Peer:
+    """Member 3, which leads when 2 is in step: 2 needs a snapshot. Observer 4 is there too."""
+    config = EnsembleConfig(me=3, voters=(1, 2, 3), observers=(4,))
+    peer = Peer(config, RecoveredState(4, 4, CLUSTER, SETTLED, BATCHES[2:]), random.Random(1))
+    peer.step(ev.Start(), 0)
+    peer.step(ev.Elected(3), 0)
+    for member in (2, 4):
+        receive(peer, info(member), member)
+    saved(peer)
+    for member in (2, 4):
+        receive(peer, msg.AckEpoch(4, GENESIS), member)
+    saved(peer)
+    asked = [learner.request_id for learner in peer._role._learners]  # type: ignore[union-attr]
+    for request_id in asked:
+        assert request_id is not None
+        [stream] = peer.step(ev.RecordFound(request_id, None, exact=False), 1)
+        assert isinstance(stream, fx.StreamSnapshot)
+    return peer
+
+
+def goes_on(peer: Peer, begin_ms: int, end_ms: int, *events: ev.Event) -> int:
+    """These happen every two seconds, and every question is answered; when the leader gave up."""
+    rounds: dict[int, int] = {2: 0, 4: 0}
+    for now_ms in range(begin_ms, end_ms, 2_000):
+        for event in (*events, ev.Elapsed()):
+            for effect in peer.step(event, now_ms):
+                if isinstance(effect, fx.Send) and isinstance(effect.message, msg.Ping):
+                    rounds[effect.link] = effect.message.round
+        if peer.state is not PeerState.LEADING:
+            return now_ms
+        for link, round_ in rounds.items():
+            peer.step(ev.Received(link, msg.Pong(round_)), now_ms)
+    return end_ms
+
+
+def test_a_leader_waits_for_a_snapshot_as_long_as_it_goes_on() -> None:
+    """G3: one of 10 GB takes minutes, and every attempt to send it would be cut off anew."""
+    peer = needs_a_snapshot()
+    assert goes_on(peer, 2_000, 200_000, ev.StreamProgressed(2)) == 200_000
+
+    peer.step(ev.SnapshotStreamed(2, SETTLED), 200_000)
+    # The learner reads it now, and leaves by itself if it cannot.
+    assert goes_on(peer, 200_000, 400_000) == 400_000
+    receive(peer, msg.Aligned(SETTLED), link=2)
+
+    gave_up_ms = goes_on(peer, 400_000, 600_000)
+    assert gave_up_ms <= 400_000 + 2_000 + peer._m.config.init_timeout_ms
+
+
+@pytest.mark.parametrize("events", [(), (ev.StreamProgressed(4),)])
+def test_a_snapshot_that_does_not_go_on_ends_the_leadership(events: tuple[ev.Event, ...]) -> None:
+    """After the init limit, though the learner answers, and though an observer gets on."""
+    peer = needs_a_snapshot()
+
+    assert goes_on(peer, 2_000, 200_000, *events) <= 2_000 + peer._m.config.init_timeout_ms
+
+
 def test_a_stream_that_failed_costs_the_link() -> None:
     """The learner comes again, and then it may need something else."""
     peer = leading()

@@ -154,6 +154,22 @@ def test_a_snapshot_that_could_not_be_installed_costs_the_leadership() -> None:
     assert any(isinstance(one, fx.Notify) for one in effects)
 
 
+def test_a_snapshot_may_take_its_time_but_has_to_go_on() -> None:
+    """The leader's questions do not show that it does; it believes that we leave if it does not."""
+    peer = promised()
+    receive(peer, msg.Snap(LogPosition(Zxid.of(4, 9), b"snapshot")))
+    for now_ms in range(2_000, 200_001, 2_000):
+        peer.step(ev.StreamProgressed(LEADER_LINK), now_ms)
+    assert peer.deadline_ms == 220_000
+
+    answered = peer.step(ev.Received(LEADER_LINK, msg.Ping(7)), 219_000)
+    assert answered == [fx.Send(LEADER_LINK, msg.Pong(7))]
+    left = peer.step(ev.Elapsed(), 220_000)
+
+    assert fx.Hangup(LEADER_LINK) in left
+    assert peer.state is PeerState.LOOKING
+
+
 def test_a_truncation_to_where_we_are_needs_no_disk() -> None:
     """The leader knows less of our history than we do."""
     peer = promised(RecoveredState(4, 4, CLUSTER, ONE.position, (TWO,)))

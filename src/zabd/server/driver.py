@@ -123,6 +123,7 @@ class Driver:
         self._timer_ms = 0
         self._late_ms = _NEVER_MS  # past this, the timer is late
         self._streams: dict[LinkId, Stream] = {}
+        self._progress_ms: dict[LinkId, int] = {}  # of each stream and installation, as last told
         self._installations: dict[LinkId, Installation] = {}
         self._space_low = False
         self._backlog = Backlog(storage)
@@ -432,23 +433,38 @@ class Driver:
         if link is None:
             self.happened(events.StreamFailed(effect.link))
             return
-        report = partial(self._stream_ended, effect.link)
+        report = partial(self._stream_reported, effect.link)
         stream = RecordStream(self._storage, link, effect.after, effect.upto, report)
-        self._streams[effect.link] = stream
-        stream.start()
+        self._start_stream(effect.link, stream)
 
     def _stream_snapshot(self, effect: effects.StreamSnapshot) -> None:
         link = self.quorum.link(effect.link)
         if link is None:
             self.happened(events.StreamFailed(effect.link))
             return
-        stream = SnapshotStream(self._storage, link, partial(self._stream_ended, effect.link))
-        self._streams[effect.link] = stream
+        stream = SnapshotStream(self._storage, link, partial(self._stream_reported, effect.link))
+        self._start_stream(effect.link, stream)
+
+    def _start_stream(self, link: LinkId, stream: Stream) -> None:
+        self._streams[link] = stream
+        self._progress_ms[link] = self.now_ms()
         stream.start()
 
-    def _stream_ended(self, link: LinkId, event: replica_events.Event) -> None:
-        self._streams.pop(link, None)
-        self.happened(event)
+    def _stream_reported(self, link: LinkId, event: replica_events.Event) -> None:
+        if not self._progressed(link, event):
+            self._streams.pop(link, None)
+            self.happened(event)
+
+    def _progressed(self, link: LinkId, event: replica_events.Event) -> bool:
+        """Whether it is progress and not the end; then it is told, but not of every piece."""
+        if type(event) is not events.StreamProgressed:
+            self._progress_ms.pop(link, None)
+            return False
+        now_ms = self.now_ms()
+        if now_ms >= self._progress_ms[link] + self._config.tick_ms // 2:
+            self._progress_ms[link] = now_ms
+            self.happened(event)
+        return True
 
     def _install_snapshot(self, effect: effects.InstallSnapshot) -> None:
         link = self.quorum.link(effect.link)
@@ -456,21 +472,23 @@ class Driver:
             self.happened(events.StreamFailed(effect.link))
             return
         self._trace("snapshot_comes", {"at": effect.position.zxid, "link": effect.link})
+        self._progress_ms[effect.link] = self.now_ms()
         self._installations[effect.link] = Installation(
             self._storage,
             link,
             effect.position,
             self._install_tree,
-            partial(self._installation_ended, effect.link),
+            partial(self._installation_reported, effect.link),
         )
 
     def _install_tree(self, tree: ZnodeTree) -> None:
         self.replica.install_tree(tree)
         self.tree_loaded()
 
-    def _installation_ended(self, link: LinkId, event: replica_events.Event) -> None:
-        del self._installations[link]
-        self.happened(event)
+    def _installation_reported(self, link: LinkId, event: replica_events.Event) -> None:
+        if not self._progressed(link, event):
+            del self._installations[link]
+            self.happened(event)
 
     def _stop(self, effect: effects.Stop) -> None:
         raise MemberStoppedError(effect.reason, distrust=effect.distrust)

@@ -5,11 +5,13 @@ keeps one piece under way, so its memory is bounded, and gives the disk back whe
 
 Invariants
     T1  Every job that was asked for ends in exactly one event, also when its link goes first.
+        Before that it says of each piece that it went on.
     T2  An incoming snapshot changes nothing here until it is whole, verified and durable (S18).
 """
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -28,6 +30,7 @@ from zabd.zab.events import (
     SnapshotInstalled,
     SnapshotStreamed,
     StreamFailed,
+    StreamProgressed,
 )
 from zabd.zab.log import Batch, LogPosition
 from zabd.zab.messages import Propose, Snap, SnapshotChunk
@@ -97,7 +100,12 @@ class RecordStream:
             self._link.send(encode(Propose(batch.first, batch.count, batch.record)))
         self._link.flush()
         self._at = wanted[-1].position
-        self._link.when_writable(self._next)
+        self._link.when_writable(self._taken)
+
+    def _taken(self) -> None:
+        if not self._over:
+            self._report(StreamProgressed(self._link.id))
+            self._next()
 
     def _end(self, event: Event) -> None:
         if not self._over:
@@ -143,7 +151,12 @@ class SnapshotStream:
         if piece is None:
             self._end(SnapshotStreamed(self._link.id, self._reader.position))
         else:
-            self._link.when_writable(self._next)
+            self._link.when_writable(self._taken)
+
+    def _taken(self) -> None:
+        if not self._over:
+            self._report(StreamProgressed(self._link.id))
+            self._next()
 
     def _send(self, data: bytes, *, last: bool) -> None:
         chunk = SnapshotChunk(self._offset, data, last, digest_of(data))
@@ -176,7 +189,7 @@ class Installation:
         self._position = position
         self._install_tree = install_tree
         self._report = report
-        self._writer: SnapshotWriter = storage.snapshot_installer(position)
+        self._writer: SnapshotWriter = storage.snapshot_installer(position, self._went_on)
         self._chunks: deque[SnapshotChunk] = deque()
         self._waiting_bytes = 0
         self._offset = 0
@@ -218,7 +231,16 @@ class Installation:
             if self._waiting_bytes <= INCOMING_BYTES_MAX // 2:
                 self._link.resume_reading()
             self._writing = True
-            self._writer.write(chunk.data, self._finish if chunk.last else self._next)
+            self._writer.write(chunk.data, self._finish if chunk.last else self._written)
+
+    def _written(self) -> None:
+        self._went_on(self._next)
+
+    def _went_on(self, then: Callable[[], None]) -> None:
+        """A piece was written, read back or loaded: say so, and take the next one."""
+        if not self._over:
+            self._report(StreamProgressed(self._link.id))
+        then()
 
     def _finish(self) -> None:
         if not self._over and not self._finishing:
@@ -232,7 +254,7 @@ class Installation:
             return
         reader = self._storage.snapshot_reader()
         assert reader is not None, "a snapshot that was installed can be read"
-        load_tree(reader, self._loaded)
+        load_tree(reader, self._loaded, self._went_on)
 
     def _loaded(self, tree: ZnodeTree | StorageError) -> None:
         if isinstance(tree, StorageError):
@@ -304,15 +326,22 @@ class SnapshotTaking:
         self._report(SnapshotTaken(error is None))
 
 
-def load_tree(reader: SnapshotReader, done: Callable[[ZnodeTree | StorageError], None]) -> None:
-    """The tree in a snapshot, a piece at a time; StorageError if it cannot be had."""
+def load_tree(
+    reader: SnapshotReader,
+    done: Callable[[ZnodeTree | StorageError], None],
+    went_on: Callable[[Callable[[], None]], None],
+) -> None:
+    """The tree in a snapshot, a piece at a time; StorageError if it cannot be had.
+
+    `went_on` is told of each piece, and calls for the next one.
+    """
     builder = TreeBuilder()
     builder.begin_snapshot(reader.position)
 
     def take(piece: bytes | StorageError | None) -> None:
         if isinstance(piece, bytes):
             builder.snapshot_chunk(piece)
-            reader.read(received)
+            went_on(partial(reader.read, received))
             return
         reader.close()
         if isinstance(piece, StorageError):

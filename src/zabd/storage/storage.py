@@ -347,7 +347,7 @@ class Storage:
         temporary = snapshot_file(position.zxid) + small_file.TEMPORARY
         return self._writer(temporary, position, self._publish, self._written, pace)
 
-    def snapshot_installer(self, position: LogPosition) -> SnapshotWriter:
+    def snapshot_installer(self, position: LogPosition, pace: Pace = at_once) -> SnapshotWriter:
         """A writer for the snapshot that a leader sends: once finished, the log begins behind it.
 
         Until `finish` says so, and after any crash or error, the old state stays (S18). A transfer
@@ -357,7 +357,9 @@ class Storage:
         if self._installer is not None:
             self._installer.abort()
         temporary = snapshot_file(position.zxid) + INCOMING
-        self._installer = self._writer(temporary, position, self._install, lambda _error: None)
+        self._installer = self._writer(
+            temporary, position, self._install, lambda _error: None, pace
+        )
         return self._installer
 
     def snapshot_reader(self) -> SnapshotReader | None:

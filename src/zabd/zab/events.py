@@ -32,6 +32,7 @@ __all__ = [
     "SnapshotStreamed",
     "Start",
     "StreamFailed",
+    "StreamProgressed",
     "Submit",
     "Truncated",
 ]
@@ -144,6 +145,16 @@ class SnapshotStreamed:
 
 
 @value
+class StreamProgressed:
+    """A stream to this link, or an installation from it, goes on: a piece was taken.
+
+    Said at most once in half a tick of each, and not of those that take less than that.
+    """
+
+    link: LinkId
+
+
+@value
 class StreamFailed:
     """A stream to this link, or an installation from it, has ended without success.
 
@@ -203,6 +214,7 @@ Event: TypeAlias = (
     | RecordFound
     | RecordsStreamed
     | SnapshotStreamed
+    | StreamProgressed
     | StreamFailed
     | SnapshotInstalled
     | Confirm

@@ -23,6 +23,7 @@ from zabd.zab.events import (
     Received,
     SnapshotInstalled,
     StreamFailed,
+    StreamProgressed,
     Truncated,
 )
 from zabd.zab.member import Follow, Member
@@ -58,6 +59,7 @@ class Following:
         self._state = PeerState.OBSERVING if member.config.observer else PeerState.FOLLOWING
         self._phase: LearnerPhase | None = None
         self._heard_ms = member.now_ms
+        """When the leader was heard; while its snapshot is installed, when that last went on."""
         self._patience_ms = member.config.init_timeout_ms
         self._dials = 0
         self._dial_ms: int | None = None
@@ -120,7 +122,11 @@ class Following:
                 self._phase.truncated(done=done)
             case SnapshotInstalled():
                 assert isinstance(self._phase, LearnerSynchronisation)
+                self._heard_ms = self._m.now_ms
                 self._phase.installed()
+            case StreamProgressed(link):
+                if link == self.link:
+                    self._heard_ms = self._m.now_ms
             case StreamFailed(link):
                 if link == self.link:
                     self._m.look("the snapshot from the leader could not be installed")
@@ -162,7 +168,8 @@ class Following:
             if isinstance(message, FollowerInfo):
                 self._m.outbox.append(Hangup(link))
             return
-        self._heard_ms = self._m.now_ms
+        if self._m.installing is None:
+            self._heard_ms = self._m.now_ms
         if isinstance(message, Carried):
             return  # between hosts
         assert self._phase is not None
@@ -245,6 +252,8 @@ class Following:
         if self._dial_ms is not None and m.now_ms >= self._dial_ms:
             self._dial()
         if m.now_ms >= self._heard_ms + self._patience_ms:
+            if m.installing is not None:
+                m.look("the snapshot from the leader does not go on")
             m.look(f"leader {self.leader} is silent", self.leader)
         stalled_at_ms = m.stalled_at_ms()
         if stalled_at_ms is not None and m.now_ms >= stalled_at_ms:

@@ -9,6 +9,8 @@ Invariants
         and only those that can vouch for their past (or found the ensemble together).
     G2  A leader whose live links no longer make a quorum steps down at once, and one that has not
         heard from a quorum for the sync limit does too.
+    G3  A leader that is not established gives up when nothing has gone on for the init limit, and
+        not for the length of the whole: a snapshot takes as long as its size.
 """
 
 from typing import Final
@@ -35,6 +37,7 @@ from zabd.zab.events import (
     RecordsStreamed,
     SnapshotStreamed,
     StreamFailed,
+    StreamProgressed,
     Submit,
 )
 from zabd.zab.learners import Learner, Learners, Stage, check_follower_info
@@ -183,8 +186,9 @@ class Leading:
             case RecordsStreamed(link, upto):
                 self._streamed(link, upto)
             case SnapshotStreamed(link):
-                if link in self._learners.links:
-                    self._progress_ms = self._m.now_ms
+                self._snapshot_streamed(link)
+            case StreamProgressed(link):
+                self._stream_progressed(link)
             case StreamFailed(link):
                 self._refuse(link, "the stream to it failed")
             case Dialled(link):
@@ -281,6 +285,7 @@ class Leading:
                 self._advance()
             case Aligned(position):
                 require_stage(learner, Stage.ALIGNING, message)
+                learner.installs = False
                 office.aligned(learner, position)
             case TruncRefused():
                 office.refused(learner)
@@ -291,6 +296,24 @@ class Leading:
         if learner is not None and self._establishment is not None:
             self._progress_ms = self._m.now_ms
             self._establishment.streamed(learner, upto)
+
+    def _snapshot_streamed(self, link: LinkId) -> None:
+        learner = self._learners.links.get(link)
+        if learner is not None:
+            self._progress_ms = self._m.now_ms
+            learner.installs = True
+
+    def _stream_progressed(self, link: LinkId) -> None:
+        learner = self._learners.links.get(link)
+        if learner is not None:
+            # Its answers wait behind what it is being sent.
+            learner.heard_ms = self._m.now_ms
+            self._note_progress(learner)
+
+    def _note_progress(self, learner: Learner) -> None:
+        """What goes on for an observer brings no quorum nearer (G3)."""
+        if learner.counts:
+            self._progress_ms = self._m.now_ms
 
     def _take_office(self) -> None:
         """A quorum is in step, for the first time: serve, and say so to everyone."""
@@ -334,6 +357,9 @@ class Leading:
 
     def _pong(self, learner: Learner, round_: int) -> None:
         self._confirmations.pong(learner, round_)
+        if learner.installs:
+            # It writes and reads a whole snapshot now, and leaves by itself if that does not go on.
+            self._note_progress(learner)
         self._settle()
 
     def _settle(self) -> None:

@@ -47,6 +47,7 @@ class Learner:
         "cluster_id",
         "counts",
         "heard_ms",
+        "installs",
         "link",
         "member",
         "observer",
@@ -74,6 +75,8 @@ class Learner:
         self.request_id: int | None = None
         self.pong_round = 0
         self.heard_ms = now_ms
+        self.installs = False
+        """Whether it has been sent all of a snapshot, and has not said Aligned yet."""
 
     @property
     def live(self) -> bool:
