@@ -13,6 +13,7 @@ import pytest
 from tests.server.helpers import Trail, config_of, members, run, until
 
 from zabd.model.acl import OPEN_ACL_UNSAFE
+from zabd.model.errors import StorageError
 from zabd.model.ids import LinkId, MemberId
 from zabd.model.zxid import Zxid
 from zabd.replica.rebuild import TreeBuilder, apply_batch
@@ -21,6 +22,8 @@ from zabd.server.loop import Loop
 from zabd.server.pace import Pace
 from zabd.server.peer_link import PeerLink, QuorumChannel
 from zabd.server.streams import (
+    CHUNK_OVERHEAD_BYTES,
+    INCOMING_BYTES_MAX,
     Installation,
     RecordStream,
     SnapshotStream,
@@ -255,7 +258,7 @@ def test_a_snapshot_travels_and_becomes_the_learners_state(fresh: Callable[[], P
             assert learner.storage.durable == position
             assert learner.storage.snapshot == position
             # Sent; written, read back, and loaded.
-            assert leader.pieces == 1
+            assert leader.pieces >= 1
             assert learner.pieces >= 3
 
     run(scenario)
@@ -340,8 +343,9 @@ def test_a_link_that_goes_ends_both_sides_and_changes_nothing(
     [
         SnapshotChunk(0, b"data", False, bytes(16)),
         SnapshotChunk(4, b"data", False, digest_of(b"data")),
+        SnapshotChunk(0, b"", False, digest_of(b"")),
     ],
-    ids=["another digest", "another offset"],
+    ids=["another digest", "another offset", "nothing in it"],
 )
 def test_a_chunk_that_does_not_fit_costs_the_link(
     fresh: Callable[[], Path], chunk: SnapshotChunk
@@ -358,6 +362,75 @@ def test_a_chunk_that_does_not_fit_costs_the_link(
             assert learner.installation is not None
             learner.installation.abandon()
             assert learner.reports == [StreamFailed(learner.links[0])]
+
+    run(scenario)
+
+
+def test_many_small_chunks_are_a_snapshot_like_another(fresh: Callable[[], Path]) -> None:
+    """T3: they wait behind one write, and lie as thousands of blocks in what is read at once."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (leader, learner):
+            batches = await leader.append(500)
+            position = batches[-1].position
+            await leader.take_snapshot(position)
+            reader, content = leader.storage.snapshot_reader(), b""
+            assert reader is not None
+
+            def read(piece: bytes | StorageError | None) -> None:
+                nonlocal content
+                assert not isinstance(piece, StorageError)
+                if piece is not None:
+                    content += piece
+                    reader.read(read)
+
+            reader.read(read)
+            await until(lambda: len(content) == reader.size_bytes)
+            reader.close()
+
+            learner.received.clear()
+            leader.link.send(encode(Snap(position)))
+            for at in range(0, len(content), 20):
+                piece = content[at : at + 20]
+                chunk = SnapshotChunk(at, piece, at + 20 >= len(content), digest_of(piece))
+                leader.link.send(encode(chunk))
+            leader.link.flush()
+            await until(lambda: learner.reports)
+
+            assert learner.pieces > 2_000
+            assert learner.reports == [SnapshotInstalled(learner.links[0], position)]
+            assert learner.tree is not None
+            assert learner.tree.digest == leader.builder.tree.digest
+
+            # And on to the next one.
+            SnapshotStream(learner.storage, learner.link, learner.report).start()
+            await until(lambda: len(learner.reports) == 2)
+            assert learner.reports[1] == SnapshotStreamed(learner.links[0], position)
+
+    run(scenario)
+
+
+def test_chunks_that_wait_weigh_more_than_their_data(fresh: Callable[[], Path]) -> None:
+    """Else the leader would be read on while millions of bytes come one by one."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (_, learner):
+            paused: list[bool] = []
+            link = SimpleNamespace(
+                id=1, pause_reading=lambda: paused.append(True), resume_reading=lambda: None
+            )
+            installation = Installation(
+                learner.storage,
+                cast("PeerLink", link),
+                LogPosition(Zxid.of(1, 1), bytes(8)),
+                learner.install,
+                learner.report,
+            )
+            for at in range(INCOMING_BYTES_MAX // CHUNK_OVERHEAD_BYTES + 2):
+                installation.take(SnapshotChunk(at, b"x", False, digest_of(b"x")))
+            installation.abandon()
+
+            assert paused
 
     run(scenario)
 

@@ -7,11 +7,11 @@ Invariants
     T1  Every job that was asked for ends in exactly one event, also when its link goes first.
         Before that it says of each piece that it went on.
     T2  An incoming snapshot changes nothing here until it is whole, verified and durable (S18).
+    T3  How deep calls nest does not depend on the pieces, also where the disk answers at once.
 """
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -43,6 +43,9 @@ RECORDS_BYTES: Final = 2**20
 INCOMING_BYTES_MAX: Final = 4 * 2**20
 """Chunks that came and are not written; above this the leader is not read."""
 
+CHUNK_OVERHEAD_BYTES: Final = 512
+"""What a chunk that waits weighs besides its data: many small ones must not count as nothing."""
+
 CHUNK_DIGEST_SIZE: Final = 16
 SLICE_NODES: Final = 64
 """Znodes encoded before the clock is looked at again: a third of a millisecond."""
@@ -53,6 +56,29 @@ SLICE_S: Final = 0.002
 is one says `pace`."""
 
 Report = Callable[[Event | SnapshotTaken], None]
+
+
+class Repeat:
+    """One step after the other, each when the one before asks for it, at once or later (T3)."""
+
+    __slots__ = ("_due", "_running", "_step")
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self._step = step
+        self._due = self._running = False
+
+    def __call__(self) -> None:
+        """Take the next step, when the one in hand has returned."""
+        self._due = True
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._due:
+                self._due = False
+                self._step()
+        finally:
+            self._running = False
 
 
 class RecordStream:
@@ -72,6 +98,7 @@ class RecordStream:
         self._upto = upto
         self._report = report
         self._over = False
+        self._next = Repeat(self._read_on)
 
     def start(self) -> None:
         """Begin; the end is reported."""
@@ -81,7 +108,7 @@ class RecordStream:
         """The link is gone."""
         self._end(StreamFailed(self._link.id))
 
-    def _next(self) -> None:
+    def _read_on(self) -> None:
         if self._over:
             return
         if self._at.zxid >= self._upto:
@@ -122,6 +149,7 @@ class SnapshotStream:
         self._report = report
         self._offset = 0
         self._over = False
+        self._next = Repeat(self._read_on)
 
     def start(self) -> None:
         """Begin; the end is reported."""
@@ -135,7 +163,7 @@ class SnapshotStream:
         """The link is gone."""
         self._end(StreamFailed(self._link.id))
 
-    def _next(self) -> None:
+    def _read_on(self) -> None:
         if not self._over:
             assert self._reader is not None
             self._reader.read(self._read)
@@ -196,6 +224,7 @@ class Installation:
         self._writing = False
         self._finishing = False
         self._over = False
+        self._next = Repeat(self._write_on)
 
     def take(self, chunk: SnapshotChunk) -> None:
         """One chunk came; one that does not fit costs the link, and with it the installation."""
@@ -204,8 +233,12 @@ class Installation:
         if chunk.offset != self._offset or chunk.digest != digest_of(chunk.data):
             self._link.drop(f"a snapshot's chunk at {chunk.offset} is not what was sent")
             return
+        if not chunk.data and not chunk.last:
+            # Nothing is to be done for it, and there may be any number of them.
+            self._link.drop(f"a snapshot's chunk at {chunk.offset} is empty and not the last one")
+            return
         self._offset += len(chunk.data)
-        self._waiting_bytes += len(chunk.data)
+        self._waiting_bytes += len(chunk.data) + CHUNK_OVERHEAD_BYTES
         self._chunks.append(chunk)
         if self._waiting_bytes > INCOMING_BYTES_MAX:
             self._link.pause_reading()
@@ -219,7 +252,7 @@ class Installation:
             self._writer.abort()
             self._report(StreamFailed(self._link.id))
 
-    def _next(self) -> None:
+    def _write_on(self) -> None:
         self._writing = False
         if self._over:
             return
@@ -227,7 +260,7 @@ class Installation:
             self._finish()  # which says what it was
         elif self._chunks:
             chunk = self._chunks.popleft()
-            self._waiting_bytes -= len(chunk.data)
+            self._waiting_bytes -= len(chunk.data) + CHUNK_OVERHEAD_BYTES
             if self._waiting_bytes <= INCOMING_BYTES_MAX // 2:
                 self._link.resume_reading()
             self._writing = True
@@ -337,11 +370,12 @@ def load_tree(
     """
     builder = TreeBuilder()
     builder.begin_snapshot(reader.position)
+    read_on = Repeat(lambda: reader.read(received))
 
     def take(piece: bytes | StorageError | None) -> None:
         if isinstance(piece, bytes):
             builder.snapshot_chunk(piece)
-            went_on(partial(reader.read, received))
+            went_on(read_on)
             return
         reader.close()
         if isinstance(piece, StorageError):
@@ -357,7 +391,7 @@ def load_tree(
             reader.close()
             done(error)
 
-    reader.read(received)
+    read_on()
 
 
 def digest_of(data: bytes) -> bytes:
