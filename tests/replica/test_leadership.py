@@ -1,28 +1,39 @@
 import random
 
-from zabd.model.acl import OPEN_ACL_UNSAFE
-from zabd.model.ops import Create, OpCode
+import pytest
+
+from zabd.model.acl import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Identity
+from zabd.model.errors import ConfigError, RemoteProtocolError
+from zabd.model.ops import Create, Multi, OpCode, SetData
 from zabd.model.zxid import Zxid
 from zabd.replica import ReplicaConfig, messages
+from zabd.replica.config import BATCH_BYTES_MAX, BATCH_OPS_MAX, JUTE_MAXBUFFER_MAX
 from zabd.replica.leadership import Leadership
 from zabd.replica.messages import Answer, AnswerKind, Intent
 from zabd.wire.requests import encode_request
+from zabd.zab import broadcast
 from zabd.zab.config import EnsembleConfig
 from zabd.znode_tree import txns
+from zabd.znode_tree.prepare import MULTI_ACL_BYTES_MAX
 from zabd.znode_tree.tree import ZnodeTree
 
 FOLLOWER = 2
 TIMEOUT_MS = (12_000).to_bytes(4, "big")
 
 
-def leadership() -> Leadership:
-    """A leader's half on an empty tree, to which only the test delivers."""
-    config = ReplicaConfig(
+def config_of(request_bytes_max: int = JUTE_MAXBUFFER_MAX) -> ReplicaConfig:
+    """The settings of member 1 of 3."""
+    return ReplicaConfig(
         ensemble=EnsembleConfig(me=1, voters=(1, 2, 3), observers=(), tick_ms=2000),
         min_session_timeout_ms=4000,
         max_session_timeout_ms=40_000,
+        request_bytes_max=request_bytes_max,
     )
-    return Leadership(config, ZnodeTree(), random.Random(1), wall_ms=0, now_ms=0)
+
+
+def leadership() -> Leadership:
+    """A leader's half on an empty tree, to which only the test delivers."""
+    return Leadership(config_of(), ZnodeTree(), random.Random(1), wall_ms=0, now_ms=0)
 
 
 def txns_of(leader: Leadership, first: Zxid) -> list[txns.Txn]:
@@ -81,3 +92,38 @@ def test_a_leader_does_not_judge_the_sessions_of_a_later_one() -> None:
     leader.next_batch(Zxid.of(1, 1), now_ms=0)
 
     assert leader.take_answers() == {FOLLOWER: [Answer(AnswerKind.REFUSED, 1, 0)]}
+
+
+def test_the_largest_request_behind_a_batch_that_is_nearly_full_still_fits() -> None:
+    """All that may come together: others before it, jute.maxbuffer at its most, ACLs that grow."""
+    leader = leadership()
+    leader.gather([Intent(FOLLOWER, 1, 0, OpCode.CREATE_SESSION, TIMEOUT_MS, ())])
+    txns_of(leader, Zxid.of(1, 1))
+    session_id = Zxid.of(1, 2)
+    identities = (Identity("digest", "u:" + "x" * 60_000),)
+    before = SetData("/", bytes(BATCH_BYTES_MAX - 100))
+    grows = [Create(f"/{n}", b"", CREATOR_ALL_ACL, 0) for n in range(MULTI_ACL_BYTES_MAX // 60_100)]
+    large = Multi((*grows, SetData("/", bytes(JUTE_MAXBUFFER_MAX - 5000))))
+    for number, op in enumerate((before, large), 2):
+        frame = encode_request(number, op)[4:]
+        assert len(frame) <= JUTE_MAXBUFFER_MAX
+        leader.gather([Intent(FOLLOWER, number, session_id, op.opcode, frame, identities)])
+
+    batch = leader.next_batch(Zxid.of(1, 3), now_ms=0)
+
+    assert batch is not None
+    count, payload = batch
+    assert count == len((before, large))
+    assert len(payload) > BATCH_BYTES_MAX + JUTE_MAXBUFFER_MAX + MULTI_ACL_BYTES_MAX - 200_000
+    beside_bytes = 100  # of each txn: who asked, and its numbers
+    assert len(payload) < broadcast.BATCH_BYTES_MAX - BATCH_OPS_MAX * beside_bytes
+
+
+def test_a_member_does_not_take_requests_that_no_batch_would_hold() -> None:
+    """By its own configuration; what another member forwards costs that one its link."""
+    with pytest.raises(ConfigError, match="at most 8388608, not 8388609"):
+        config_of(request_bytes_max=JUTE_MAXBUFFER_MAX + 1)
+
+    intent = Intent(FOLLOWER, 1, 1, OpCode.SET_DATA, bytes(JUTE_MAXBUFFER_MAX + 1), ())
+    with pytest.raises(RemoteProtocolError, match="more than 8388608 bytes"):
+        messages.decode(messages.encode(messages.Forward((intent,))), FOLLOWER)

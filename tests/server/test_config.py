@@ -164,6 +164,10 @@ def test_every_key_can_be_set_by_the_environment() -> None:
             "\n#\nclientPort=0",
             "zoo.cfg, line 3: clientPort=0 is not a whole number from 1 to 65535",
         ),
+        (
+            "jute.maxbuffer=8388609",
+            "jute.maxbuffer=8388609 is not a whole number from 1024 to 8388608",
+        ),
         ("standaloneEnabled=maybe", "standaloneEnabled=maybe is not true or false"),
         ("4lw.commands.whitelist=status", "is not * or words like stat,srvr"),
         ("server.1=alpha:2888", "server.1=alpha:2888 is not host:quorumPort:electionPort"),

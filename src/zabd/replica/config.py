@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from zabd.model.errors import ConfigError
 from zabd.model.metrics import PREFIX_COMPONENTS
 from zabd.wire.digest_md5 import Users
 from zabd.zab.config import EnsembleConfig
@@ -13,7 +14,12 @@ BATCH_OPS_MAX = 1000
 """Ops in one proposal batch: at 10 us each to prepare, a batch holds the loop for 10 ms at most."""
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
-"""Payload bytes after which a batch is closed; one more op of at most `request_bytes_max` fits."""
+"""Payload bytes after which a batch is closed; one more op of at most `JUTE_MAXBUFFER_MAX` fits."""
+
+JUTE_MAXBUFFER_MAX = 8 * 1024 * 1024
+"""The largest `request_bytes_max`. Behind 4 MiB of others in its batch such a request comes to
+12 MiB, with the 2 MiB by which the ACLs of a multi may grow to 14 MiB, and what stands beside each
+txn is a few bytes: it fits the 16 MiB of a batch. Forwarded it fits the 24 MiB of a frame."""
 
 OUTSTANDING_MAX = 1000
 """Unanswered requests of one connection before the member stops reading from it."""
@@ -39,6 +45,8 @@ class Clock(Protocol):
 @dataclass(frozen=True, slots=True)
 class ReplicaConfig:
     """Settings of one member; times in milliseconds, sizes in bytes.
+
+    Raises ConfigError for one that cannot work.
 
     `request_bytes_max` bounds a client's request frame (jute.maxbuffer). `snapshot_every_txns`
     and `snapshot_every_bytes` say when the next snapshot is due, whichever comes first; where a
@@ -84,6 +92,13 @@ class ReplicaConfig:
     digest_algorithm: str = "sha1"
     config_text: str = ""
     prefix_components: int = PREFIX_COMPONENTS
+
+    def __post_init__(self) -> None:
+        if self.request_bytes_max > JUTE_MAXBUFFER_MAX:
+            raise ConfigError(
+                f"jute.maxbuffer is at most {JUTE_MAXBUFFER_MAX}, not {self.request_bytes_max}: "
+                "a larger request would not fit a batch"
+            )
 
     def clamp_timeout(self, requested_ms: int) -> int:
         """The session timeout granted for a requested one (client protocol, section 2)."""

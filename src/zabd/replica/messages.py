@@ -20,6 +20,7 @@ from zabd.model.acl import Identity
 from zabd.model.errors import RemoteProtocolError
 from zabd.model.ids import MemberId, SessionId
 from zabd.model.values import value
+from zabd.replica.config import JUTE_MAXBUFFER_MAX
 
 RequestId: TypeAlias = int
 """A member's own number for something it asked of the leader; unique for the member's process."""
@@ -31,7 +32,7 @@ VALIDATE = -12
 """Internal opcode: is this session alive? If so, it speaks through the asking member now."""
 
 FORWARD_BYTES_MAX = 4 * 1024 * 1024
-"""Request bytes in one `Forward`; one more request of at most jute.maxbuffer may exceed it."""
+"""Bytes in one `Forward`; one more request of at most jute.maxbuffer may exceed it."""
 
 
 class Intent(NamedTuple):
@@ -119,7 +120,10 @@ def decode(payload: bytes, origin: MemberId) -> Message:
     """
     try:
         kind, *fields = msgpack.unpackb(payload, use_list=False, unicode_errors=_UNICODE_ERRORS)
-        return _READERS[kind](origin, *fields)
+        message = _READERS[kind](origin, *fields)
+        if len(payload) > JUTE_MAXBUFFER_MAX:
+            _require_fitting(message)
+        return message
     except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(
             f"member {origin} sent a frame that is not replica talk ({error}); "
@@ -186,6 +190,13 @@ def _read_forward(
 def _require_type(column: Sequence[object], kind: type) -> None:
     if not {*map(type, column)} <= {kind}:
         raise TypeError(f"a column holds something else than {kind.__name__}")
+
+
+def _require_fitting(message: Message) -> None:
+    """No batch holds a larger request than any member may take."""
+    frames = [intent.frame for intent in message.intents] if isinstance(message, Forward) else []
+    if frames and max(map(len, frames)) > JUTE_MAXBUFFER_MAX:
+        raise ValueError(f"a request has more than {JUTE_MAXBUFFER_MAX} bytes")
 
 
 def _read_touches(_origin: MemberId, ages_ms: Sequence[tuple[int, int]]) -> Touches:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from zabd.replica.config import JUTE_MAXBUFFER_MAX
 from zabd.server.jaas import read_users
 
 INT_MAX = 2**31 - 1
@@ -171,7 +172,13 @@ KEYS: tuple[Key, ...] = (
     _count("maxClientCnxns", "connections_per_address_max", 0, "connections of an address; 0: any"),
     _count("maxCnxns", "connections_max", 0, "connections in all; 0: any number"),
     Key("4lw.commands.whitelist", "words", _words, "* or words like stat,srvr", "words allowed"),
-    _count("jute.maxbuffer", "request_bytes_max", 1024, "the largest request, in bytes", 2**26),
+    _count(
+        "jute.maxbuffer",
+        "request_bytes_max",
+        1024,
+        "the largest request, in bytes",
+        JUTE_MAXBUFFER_MAX,
+    ),
     _count("snapCount", "snapshot_txns", 2, "txns between two snapshots"),
     _count("autopurge.snapRetainCount", "snapshots_kept", 3, "snapshots kept", 1_000),
     _switch("standaloneEnabled", "standalone_enabled", "whether a member may be alone"),

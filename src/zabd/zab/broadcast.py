@@ -32,7 +32,8 @@ from zabd.zab.messages import Ack, Commit, Message, Ping, Pong, Propose
 from zabd.zab.synchronisation import take_proposal
 
 BATCH_BYTES_MAX: Final = 16 << 20
-"""One batch: a turn's worth of requests, or one of a large jute.maxbuffer; fits a peer's frame."""
+"""One batch: a turn's worth of requests and one of the largest jute.maxbuffer, which the replica
+sees to; fits a peer's frame."""
 
 BATCH_COUNT_MAX: Final = 1 << 16
 """Far below the margin that the counter keeps to its roll-over."""
