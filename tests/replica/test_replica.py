@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 
 import pytest
 from tests.replica.harness import TICK_MS, Client, Ensemble
@@ -48,7 +49,8 @@ from zabd.model.session import PASSWORD_SIZE, ConnectRequest
 from zabd.model.watch_events import EventType
 from zabd.model.zxid import Zxid
 from zabd.replica.config import DIGEST_INTERVAL_TXNS
-from zabd.replica.events import SnapshotTaken, SpaceLow
+from zabd.replica.effects import TakeSnapshot
+from zabd.replica.events import SnapshotTaken, SnapshotWanted, SpaceLow
 from zabd.replica.gathering import GATHER_MS_MAX
 from zabd.replica.rebuild import TreeBuilder
 from zabd.wire.connection import Event, Reply
@@ -672,6 +674,24 @@ def test_a_snapshot_is_asked_for_after_so_many_txns() -> None:
     for i in range(12):
         client.call(create(f"/n{i}"))
     assert 1 in ensemble.snapshots
+
+
+def test_a_snapshot_is_taken_at_once_when_the_disk_has_lost_the_last_one() -> None:
+    """Until there is a new one a start has nothing to begin with, also where nobody writes."""
+    ensemble = Ensemble(1)
+    ensemble.connect(1).call(create("/a"))
+    replica = ensemble.members[1]
+
+    [effect] = replica.step(SnapshotWanted(), ensemble.now_ms)
+
+    assert isinstance(effect, TakeSnapshot)
+    builder = TreeBuilder()
+    builder.begin_snapshot(effect.position)
+    for piece in iter(partial(effect.walk.next_slice, 100), None):
+        builder.snapshot_chunk(piece)
+    builder.end_snapshot()
+    assert builder.tree.digest == replica.tree.digest
+    assert replica.step(SnapshotWanted(), ensemble.now_ms) == [], "one is under way"
 
 
 @pytest.mark.parametrize(("small_bytes", "sets"), [(100_000, 2), (10_000, 15)])

@@ -625,6 +625,54 @@ def test_a_snapshot_that_cannot_be_read_any_more_is_set_aside(history: History) 
     assert member.storage.snapshot == history.batches[0].position
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EACCES])
+def test_f34_a_snapshot_that_may_not_be_read_now_stays(history: History, number: int) -> None:
+    """For want of a descriptor a learner begins again, and the member keeps what it starts from."""
+    member = Member().founded()
+    member.append(history.next())
+    member.snapshot(history.batches)
+    reader = member.storage.snapshot_reader()
+    assert reader is not None
+    member.disk.fault = lambda op: number if isinstance(op, Read) else 0
+    answers: list[object] = []
+
+    reader.read(answers.append)
+    member.run()
+
+    assert isinstance(answers[0], StorageError)
+    assert not isinstance(answers[0], DamagedError)
+    member.disk.fault = lambda _op: 0
+    reader.read(answers.append)
+    member.run()
+    assert isinstance(answers[1], bytes)
+    assert member.storage.snapshot == history.end
+
+
+def test_a_member_that_loses_its_base_asks_for_a_new_snapshot(history: History) -> None:
+    """S14: until there is one, its directory is good for no start; the tree is in memory."""
+    member = Member().founded()
+    member.append(history.next())
+    member.snapshot(history.batches)
+    history.next()
+    member.install(history.batches)
+    wanted: list[bool] = []
+    member.storage.on_snapshot_wanted = lambda: wanted.append(True)
+    reader = member.storage.snapshot_reader()
+    assert reader is not None
+    member.disk.fault = lambda op: errno.EIO if isinstance(op, Read) else 0
+
+    reader.read(lambda _answer: None)
+    member.run()
+
+    assert wanted == [True]
+    assert "no_snapshot_left" in member.events()
+    assert member.storage.snapshot_reader() is None, "the log does not reach back to the older one"
+    member.disk.fault = lambda _op: 0
+    member.append(history.next(), committed=history.end.zxid)
+    assert member.snapshot(history.batches) is None
+    starts(member.disk.copy(), last_of(history.batches))
+
+
 def test_a_snapshot_that_reads_back_otherwise_never_gets_its_name(history: History) -> None:
     """ZOOKEEPER-3231: nothing older is deleted for the sake of a file that was never good."""
     member = Member().founded()

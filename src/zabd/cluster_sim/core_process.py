@@ -103,6 +103,7 @@ class CoreProcess(DiskWork):
         config = level.storage_config(member.id)
         self.storage = level.storage_class(self.disks[0], self.disks[-1], config, member.now_ms)
         self.storage.on_failure = self._storage_failed
+        self.storage.on_snapshot_wanted = lambda: self.enter(self.take_snapshot)
         self.enter(lambda: self.storage.recover(self.state, member.id, None, self._recovered))
 
     def _open_disk(self, image: DiskImage) -> SimDisk:

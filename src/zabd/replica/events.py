@@ -35,4 +35,9 @@ class SpaceLow:
     low: bool
 
 
-Event: TypeAlias = "SnapshotTaken | Drained | SpaceLow | zab.Event"
+@value
+class SnapshotWanted:
+    """The disk has lost the last snapshot: take one now, and do not wait for the next batches."""
+
+
+Event: TypeAlias = "SnapshotTaken | SnapshotWanted | Drained | SpaceLow | zab.Event"

@@ -31,7 +31,7 @@ from zabd.replica.config import (
     ReplicaConfig,
 )
 from zabd.replica.effects import Effect, TakeSnapshot
-from zabd.replica.events import Drained, Event, SnapshotTaken, SpaceLow
+from zabd.replica.events import Drained, Event, SnapshotTaken, SnapshotWanted, SpaceLow
 from zabd.replica.leadership import Leadership
 from zabd.replica.messages import Answers, DigestAt, Forward, Intent, Touches
 from zabd.zab import effects as zab_effects
@@ -172,6 +172,10 @@ class Replica:
             case SnapshotTaken(done):
                 self._taking_snapshot = False
                 self._trace("snapshot taken" if done else "snapshot given up", {})
+            case SnapshotWanted():
+                # One that a leader has sent is newer than what was handed over, and is enough.
+                if self.peer.delivered.zxid == self.tree.zxid:
+                    self._begin_snapshot(self.peer.delivered)
             case Drained(connection_id):
                 self.clients.drained(connection_id, now_ms)
             case SpaceLow(low):
@@ -332,11 +336,8 @@ class Replica:
         last = batch.last
         self._txns_since_snapshot += batch.count
         self._bytes_since_snapshot += len(batch.record)
-        if self._snapshot_due() and not self._taking_snapshot:
-            self._taking_snapshot = True
-            self._txns_since_snapshot = self._bytes_since_snapshot = 0
-            position = LogPosition(last, chain_of(batch.record))
-            self._effects.append(TakeSnapshot(position, self.tree.begin_snapshot()))
+        if self._snapshot_due():
+            self._begin_snapshot(LogPosition(last, chain_of(batch.record)))
         if self.leadership is not None:
             self.leadership.delivered(last)
             self.leadership.gathering.answered(
@@ -346,6 +347,13 @@ class Replica:
         # settling it after every batch instead would cost more than applying the txns.
         if last // DIGEST_INTERVAL_TXNS != (batch.first - 1) // DIGEST_INTERVAL_TXNS:
             self._note_digest(last)
+
+    def _begin_snapshot(self, position: LogPosition) -> None:
+        if self._taking_snapshot:
+            return
+        self._taking_snapshot = True
+        self._txns_since_snapshot = self._bytes_since_snapshot = 0
+        self._effects.append(TakeSnapshot(position, self.tree.begin_snapshot()))
 
     def _note_digest(self, zxid: Zxid) -> None:
         self._digests[zxid] = self.tree.digest

@@ -131,6 +131,7 @@ class Driver:
         self._replica: Replica | None = None
         self._performers = self._table()
         storage.on_failure = self._storage_failed
+        storage.on_snapshot_wanted = partial(self.happened, replica_events.SnapshotWanted())
 
     @property
     def replica(self) -> Replica:

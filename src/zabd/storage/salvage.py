@@ -59,10 +59,10 @@ READ_BYTES: Final = 64 << 10
 
 
 def set_aside(disk: Disk, files: list[str]) -> Procedure[None]:
-    """Rename damaged files out of the way, in the place of nothing else (S15)."""
+    """Rename those of the damaged files that are there out of the way, over nothing else (S15)."""
     names = yield from list_names(disk)
     ops: list[DiskOp] = []
-    for file in files:
+    for file in filter(names.__contains__, files):
         target, count = file + DAMAGED, 1
         while target in names:
             count += 1

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from zabd.model import LocalProtocolError, StorageError
+from zabd.model import DamagedError, LocalProtocolError, StorageError
 from zabd.storage.disk import (
     Create,
     Disk,
@@ -18,7 +18,7 @@ from zabd.storage.disk import (
     Unlink,
     WriteAt,
 )
-from zabd.storage.procedures import DiskError, Pace, at_once, run
+from zabd.storage.procedures import DiskError, Pace, at_once, run, tell_damage
 from zabd.storage.snapshots import (
     WINDOW_BYTES,
     SnapshotDecoder,
@@ -151,14 +151,17 @@ class SnapshotWriter:
 
 
 class SnapshotReader:
-    """Reads one verified snapshot, which is not deleted before `close`."""
+    """Reads one verified snapshot, which is not deleted before `close`.
+
+    `lost` hears of damage, and of nothing else that keeps this process from reading.
+    """
 
     def __init__(
         self,
         disk: Disk,
         info: SnapshotInfo,
         closed: Callable[[], None],
-        lost: Callable[[StorageError], None],
+        lost: Callable[[DamagedError], None],
     ) -> None:
         self.position = info.position
         self.size_bytes = info.content_bytes
@@ -174,15 +177,17 @@ class SnapshotReader:
     def read(self, done: Callable[[bytes | StorageError | None], None]) -> None:
         """The next piece of content, at most a block long; None after the last one.
 
-        A StorageError says that the file can no longer be read as it was written; ask for another
-        reader then. Keep one `read` outstanding at a time.
+        A StorageError says that the file cannot be read, and a DamagedError among them that it is
+        not as it was written; ask for another reader then. Keep one `read` outstanding at a time.
         """
 
         def have(outcome: DiskOutcome) -> None:
             try:
                 self._take(outcome)
-            except StorageError as error:
+            except DamagedError as error:
                 self._lost(error)
+                done(error)
+            except StorageError as error:
                 done(error)
             else:
                 self.read(done)
@@ -203,7 +208,9 @@ class SnapshotReader:
 
     def _take(self, outcome: DiskOutcome) -> None:
         if outcome.error is not None:
-            raise DiskError(outcome.error)
+            error = DiskError(outcome.error)
+            tell_damage(error, self._file, self._offset)
+            raise error
         [data] = outcome.results
         assert isinstance(data, bytes)
         self._offset += len(data)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from zabd.model import Epoch, LocalProtocolError, MemberId, StorageError, Zxid
+from zabd.model import DamagedError, Epoch, LocalProtocolError, MemberId, StorageError, Zxid
 from zabd.storage import small_file
 from zabd.storage.config import StorageConfig, StorageCounters, Trace
 from zabd.storage.disk import Disk, DiskOp, DiskOutcome, FreeSpace, Lane, Rename, SyncDir, Unlink
@@ -61,6 +61,9 @@ class Storage:
     ) -> None:
         self.on_failure: Callable[[StorageError], None] = lambda _error: None
         """Called once, with the error after which this incarnation of the member is over (S9)."""
+        self.on_snapshot_wanted: Callable[[], None] = lambda: None
+        """Called when the last snapshot is lost: a start, or a learner, may have none to begin with
+        until there is a new one, of the tree that is in memory."""
         self.counters = StorageCounters()
         self._data = data
         self._config = config
@@ -423,8 +426,8 @@ class Storage:
             if isinstance(result, StorageError):
                 self._fail(result)
                 return
-            older = [old for old in self._verified if old.position.zxid < info.position.zxid]
-            self._verified = [*older, info]
+            # The log does not reach back to any older one: no start and no learner can use it.
+            self._verified = [info]
             self._log.replace([result.segment], info.position, info.position.zxid)
             self._adopt(replace(self._home, epochs=result.epochs))
             self._release_log(lambda: done(None))
@@ -434,10 +437,16 @@ class Storage:
 
         self._enqueue(lambda: self._log.pause(begin))
 
-    def _lose(self, info: SnapshotInfo, error: StorageError) -> None:
-        """A snapshot cannot be read any more: out of the way with it (S15)."""
+    def _lose(self, info: SnapshotInfo, error: DamagedError) -> None:
+        """A snapshot is not as it was written any more: out of the way with it (S15)."""
 
-        def gone(_result: StorageError | None) -> None:
+        def gone(result: StorageError | None) -> None:
+            if isinstance(result, StorageError):
+                self._fail(result)
+                return
+            if not self._verified and not self._closed:
+                self._trace("no_snapshot_left", {"level": "error", "zxid": info.position.zxid})
+                self.on_snapshot_wanted()
             self._next_job(lambda: None)
 
         if info in self._verified:

@@ -32,6 +32,7 @@ from zabd.zab.events import (
 )
 from zabd.zab.following import Following
 from zabd.zab.leading import Leading
+from zabd.zab.log import LogPosition
 from zabd.zab.member import Follow, Lead, Look, Member, Trace, Transition
 from zabd.zab.messages import PeerState, Standing
 
@@ -256,6 +257,13 @@ class Peer:
     def delivered_zxid(self) -> Zxid:
         """The last transaction that was handed over."""
         return self._m.delivered
+
+    @property
+    def delivered(self) -> LogPosition:
+        """The point of the history that was handed over."""
+        position = self._m.tail.boundary(self._m.delivered)
+        assert position is not None, "the tail begins at or before what was delivered"
+        return position
 
     @property
     def accepted_epoch(self) -> Epoch:
