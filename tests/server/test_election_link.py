@@ -175,9 +175,8 @@ def test_connections_to_the_election_port_are_bounded() -> None:
                 (await asyncio.open_connection("127.0.0.1", port))[1]  # noqa: TID251
                 for _ in range(60)
             ]
-            await asyncio.sleep(0.05)
-
-            assert len(first.channel._receivers) == 16 + 8 * 2
+            await until(lambda: len(first.trail.of("election_link_dropped")) == 60 - (16 + 8 * 2))
+            await until(lambda: len(first.channel._receivers) == 16 + 8 * 2)
             for writer in writers:
                 writer.close()
             await until(lambda: not first.channel._receivers)

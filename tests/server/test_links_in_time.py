@@ -1,23 +1,26 @@
 """Claims about time on links: two real ends, each on a loop of its own, in the simulator's time."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
 from tests.cluster_sim.worlds import Recorder, World, later
 from tests.server.helpers import Trail, config_of, members
 from tests.server.test_client_link import Owner as ClientOwner
+from tests.server.test_election_link import vote
 from tests.server.test_peer_link import HELLO
 from tests.server.test_peer_link import Owner as PeerOwner
 
 from zabd.cluster_sim.connections import HELD_SLOW, Latency
 from zabd.cluster_sim.transports import SimTransport
 from zabd.cluster_sim.virtual_loop import VirtualLoop
-from zabd.server import peer_link
+from zabd.server import election_link, peer_link
 from zabd.server.client_link import ClientChannel, ClientLink
+from zabd.server.election_link import ElectionChannel
 from zabd.server.peer_link import PeerLink, QuorumChannel
 from zabd.zab.codec import encode
-from zabd.zab.messages import Carried
+from zabd.zab.messages import Carried, Notification, Ping
 
 TICK_MS = 200
 SYNC_LIMIT_MS = 5 * TICK_MS
@@ -152,6 +155,99 @@ def test_a_link_that_was_hung_up_ends_in_time_though_its_peer_took_some() -> Non
     later(peers.world, peer_link.CLOSE_TIMEOUT_MS + 100)
 
     assert peers.owners[0].lost == [leaders.id]
+
+
+def test_strangers_do_not_keep_a_learner_out() -> None:
+    """However many of them say nothing and come again: the oldest of them makes room."""
+    peers = Peers()
+    silent = [peers.stranger() for _ in range(peer_link.STRANGERS_MAX)]
+
+    leaders, _ = peers.link()
+    more = [peers.stranger() for _ in range(3)]
+
+    assert peers.quorum[0].link(leaders.id) is leaders
+    assert [s.heard[-1] for s in silent[:3]] == ["lost"] * 3
+    assert [s.heard[-1] for s in silent[3:] + more] == ["made"] * peer_link.STRANGERS_MAX
+
+
+def test_only_a_learner_that_says_who_it_is_has_introduced_itself() -> None:
+    """Any other message would hold a place for ever, without limit of number (P22)."""
+    peers = Peers()
+    stranger = peers.stranger()
+    peers.loops[1].call_soon(stranger.transport.write, encode(Ping(1)))
+
+    later(peers.world, 10)
+
+    assert stranger.heard == ["made", "lost"]
+    assert peers.owners[0].received == []
+    assert not peers.quorum[0]._links
+
+
+# --- notifications -------------------------------------------------------------------------------
+
+
+class Voters(Peers):
+    """Member 1 listens on its election port too, and member 2 votes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Notification] = []
+        self.election = [
+            ElectionChannel(loop, config, self, random.Random(1), trail)  # type: ignore[arg-type]
+            for loop, config, trail in zip(self.loops, self.configs, self.trails, strict=True)
+        ]
+        self.loops[0].run_until_complete(self.election[0].listen())
+
+    def notified(self, notification: Notification) -> None:
+        self.heard.append(notification)
+
+    def vote(self, election_round: int) -> None:
+        """Member 2 tells member 1."""
+        self.loops[1].call_soon(self.election[1].notify, 1, vote(2, election_round))
+        later(self.world, 50)
+
+
+def test_silent_connections_do_not_keep_a_member_out() -> None:
+    """They go to make room, one for each that comes, and a member that was heard stays."""
+    voters = Voters()
+    places = voters.election[0]._receivers_max
+    silent = [voters.stranger(3888) for _ in range(places)]
+
+    voters.vote(1)
+    more = [voters.stranger(3888) for _ in range(places)]
+    voters.vote(2)
+
+    assert voters.heard == [vote(2, 1), vote(2, 2)]
+    assert len(voters.election[0]._receivers) == places
+    assert [s.heard[-1] for s in silent] == ["lost"] * places
+    assert [s.heard[-1] for s in more] == ["lost"] + ["made"] * (places - 1)
+    assert len(voters.loops[0].stack.network.connections) == places
+
+
+def test_a_silent_connection_to_the_election_port_ends_in_time() -> None:
+    """Each holds a descriptor; a member says at once what it has to say, and is silent later."""
+    voters = Voters()
+    voters.vote(1)
+    stranger = voters.stranger(3888)
+
+    later(voters.world, election_link.HELLO_TIMEOUT_MS + 100)
+
+    assert stranger.heard == ["made", "lost"]
+    assert len(voters.election[0]._receivers) == 1
+
+
+def test_connections_that_members_left_behind_make_room_too() -> None:
+    """Of those that were heard once the oldest goes: nobody uses it any more, or dials anew."""
+    voters = Voters()
+    left = [voters.stranger(3888) for _ in range(voters.election[0]._receivers_max)]
+    for one in left:
+        voters.loops[1].call_soon(one.transport.write, encode(vote(2, 1)))
+    later(voters.world, 10)
+
+    voters.vote(2)
+
+    assert voters.heard[-1] == vote(2, 2)
+    assert left[0].heard[-1] == "lost"
 
 
 # --- client connections --------------------------------------------------------------------------

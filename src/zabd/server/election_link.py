@@ -7,10 +7,13 @@ Invariants
     N1  A frame is at most ELECTION_FRAME_BYTES_MAX, and only members are listened to.
     N2  A member that cannot be reached is dialled again with growing pauses, and at once when it is
         heard itself.
+    N3  A connection on which no notification came has no claim to stay: it goes in time, or when
+        another comes. So nobody keeps a member out by holding connections open (P22).
 """
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from zabd.model.errors import RemoteProtocolError
@@ -26,6 +29,9 @@ from zabd.zab.messages import Notification
 ELECTION_FRAME_BYTES_MAX: Final = 512
 ELECTION_OUTPUT_BYTES_MAX: Final = 64 * 2**10
 """Some hundred notifications: a member that left these unread is not listening."""
+
+HELLO_TIMEOUT_MS: Final = 5_000
+"""How long a connection may be silent at first; a member says what it dialled for at once."""
 
 PAUSE_MS_MIN: Final = 20
 PAUSE_MS_MAX: Final = 1_000
@@ -62,6 +68,7 @@ class ElectionChannel:
             if member.id != config.member_id
         }
         self._receivers: dict[int, _Receiver] = {}
+        self._receivers_max = 16 + 8 * len(self._senders)
         self._next_receiver = 0
 
     async def listen(self) -> None:
@@ -94,12 +101,20 @@ class ElectionChannel:
         self.owner.notified(notification)
         return True
 
-    def opened(self, receiver: "_Receiver") -> bool:
-        """Whether there is room for one more; a member needs one connection and leaves a few."""
-        if len(self._receivers) >= 16 + 8 * len(self._senders):
-            return False
+    def opened(self, receiver: "_Receiver") -> None:
+        """Take one more, in the place of another if there are too many (N3).
+
+        A member needs one and leaves a few; of those that were heard the oldest was left longest.
+        """
+        open_ones = [other for other in self._receivers.values() if not other.is_over]
         self._receivers[receiver.number] = receiver
-        return True
+        if len(open_ones) >= self._receivers_max:
+            silent = (other for other in open_ones if not other.heard)
+            next(silent, open_ones[0]).drop(f"there are {len(open_ones)} others")
+
+    def after(self, delay_ms: int, callback: Callable[..., object], *args: object) -> Handle:
+        """A timer."""
+        return self._loop.call_at(self._loop.time() + delay_ms / 1000, callback, *args)
 
     def lost(self, receiver: "_Receiver") -> None:
         """A connection is gone."""
@@ -118,33 +133,52 @@ class _Receiver(asyncio.Protocol):
         self._channel = channel
         self._decoder = Decoder(limit=ELECTION_FRAME_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
+        self._timer: Handle | None = None  # until it is heard
+        self.heard = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._transport is None or self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         tune(transport, self._channel.silence_ms)
-        if not self._channel.opened(self):
-            transport.abort()
+        self._timer = self._channel.after(HELLO_TIMEOUT_MS, self.drop, "it notified of nothing")
+        self._channel.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self.is_over:
             return
         try:
             for message in self._decoder.feed(data):
                 if not isinstance(message, Notification) or not self._channel.heard(message):
                     raise RemoteProtocolError(f"no notification of a member: {message!r:.200}")
+                self.heard = True
+                self._cancel_timer()
         except RemoteProtocolError as error:
-            peer = peer_name(self._transport)
-            fields = {"level": "warning", "peer": peer, "why": str(error)}
-            self._channel.trace("election_link_dropped", fields)
-            self.abort()
+            self.drop(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (asyncio's signature)
+        self._cancel_timer()
         self._channel.lost(self)
+
+    def drop(self, why: str) -> None:
+        if self._transport is not None and not self.is_over:
+            peer = peer_name(self._transport)
+            fields = {"level": "warning", "peer": peer, "why": why}
+            self._channel.trace("election_link_dropped", fields)
+            self._transport.abort()
 
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class _Sender(asyncio.Protocol):

@@ -6,6 +6,8 @@ Invariants
     Q2  Whatever a peer sends costs at most its own link.
     Q3  Nobody waits for a slow peer: its queue has a limit in bytes and in time, then it is dropped
         and catches up later from the log or a snapshot (P21).
+    Q4  Who has not said that it is a learner has no claim to stay: it goes in time, or when another
+        comes. So nobody keeps a learner out by holding connections open (P22).
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from zabd.server.config import ServerConfig
 from zabd.server.logging import Trace
 from zabd.server.loop import Handle, Listener, Loop
 from zabd.zab.codec import Decoder, encode_buffers
-from zabd.zab.messages import Message
+from zabd.zab.messages import FollowerInfo, Message
 
 PEER_OUTPUT_BYTES_MAX: Final = 64 * 2**20
 """Eight of the greatest batches: enough for a hiccup, and a leader's memory stays flat."""
@@ -28,7 +30,7 @@ PEER_HIGH_WATER_BYTES: Final = 2**20
 """Above this a stream from the disk waits until the peer has taken some."""
 
 HELLO_BYTES_MAX: Final = 1_024
-"""The first frame says who calls; it needs a tenth of this."""
+"""What an accepted link may say before it has said who calls; that needs a tenth of this."""
 
 HELLO_TIMEOUT_MS: Final = 5_000
 STRANGERS_MAX: Final = 64
@@ -97,13 +99,10 @@ class PeerLink(asyncio.Protocol):
         except RemoteProtocolError as error:
             self.drop(str(error))
             return
+        if not self.introduced and not self._is_introduced_by(messages):
+            return
         if messages:
-            if not self.introduced:
-                self.introduced = True
-                self._cancel_timer()
             self._channel.owner.link_received(self, messages)
-        elif not self.introduced and self._decoder.pending_bytes > HELLO_BYTES_MAX:
-            self.drop("its first frame is no introduction")
 
     def pause_writing(self) -> None:
         """The peer takes less than it is sent; it may do so for a while."""
@@ -126,6 +125,15 @@ class PeerLink(asyncio.Protocol):
         self._when_writable = None
         self._out.clear()
         self._channel.lost(self, exc)
+
+    def _is_introduced_by(self, messages: list[Message]) -> bool:
+        """Whether an accepted link has now said who calls; a stranger that says more is dropped."""
+        if messages and isinstance(messages[0], FollowerInfo):
+            self.introduced = True
+            self._cancel_timer()
+        elif messages or self._decoder.pending_bytes > HELLO_BYTES_MAX:
+            self.drop("its first frame is no introduction")
+        return self.introduced
 
     # What the owner asks for.
 
@@ -291,11 +299,11 @@ class QuorumChannel:
         return self._loop.call_at(self._loop.time() + delay_ms / 1000, callback, *args)
 
     def opened(self, link: PeerLink) -> None:
-        """A connection is there; one stranger too many goes away again."""
-        strangers = sum(not other.introduced for other in self._links.values())
+        """A connection is there; with one stranger too many the oldest of them goes (Q4)."""
         self._links[link.id] = link
-        if not link.introduced and strangers >= STRANGERS_MAX:
-            link.drop(f"{strangers} others have not said who they are either")
+        strangers = [o for o in self._links.values() if not o.introduced and not o.closed]
+        if len(strangers) > STRANGERS_MAX:
+            strangers[0].drop(f"{STRANGERS_MAX} others have not said who they are either")
 
     def lost(self, link: PeerLink, error: Exception | None) -> None:
         """A connection is gone."""
