@@ -94,6 +94,14 @@ def test_one_connection_is_not_everybody() -> None:
     assert other.call(Auth(0, "digest", long)).error == ErrorCode.AUTH_FAILED
     assert other.closed
 
+    many = ensemble.connect(ensemble.followers[0])
+    longest = [b"%d" % n + b"x" * (CREDENTIALS_BYTES_MAX - 4) + b":p" for n in range(4)]
+    for credentials in longest:
+        many.call(Auth(0, "digest", credentials))
+    answers = [answer.error for answer in many.heard if isinstance(answer, Reply)]
+    assert answers == [0, 0, 0, ErrorCode.AUTH_FAILED]
+    assert many.closed
+
 
 def prove(client: Client, user: str, password: str) -> Reply:
     """Both steps of SASL; the last reply."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from zabd.model.acl import Acl, Identity
 from zabd.model.errors import AuthFailedError, MarshallingError
 from zabd.model.ops import Auth, OpCode
+from zabd.replica.messages import size_of
 from zabd.wire.requests import decode_as
 from zabd.znode_tree.permissions import SASL, allowed, authenticate
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 IDENTITIES_MAX = 64
 """Identities of one connection: every write carries them to the leader."""
+
+IDENTITIES_BYTES_MAX = 16 * 1024
+"""All ids of one connection together: four users of the longest credentials, as they come along
+with the writes of each turn."""
 
 _AUTH_OPCODES = frozenset((OpCode.AUTH, OpCode.SASL))
 
@@ -39,9 +44,10 @@ def takes_credentials(connection: Connection, frame: bytes, config: ReplicaConfi
         return False
     known = connection.identities
     new = tuple(identity for identity in gained if identity not in known)
-    if len(known) + len(new) > IDENTITIES_MAX:
+    identities = known + new
+    if len(identities) > IDENTITIES_MAX or size_of(identities) > IDENTITIES_BYTES_MAX:
         return False
-    connection.identities = known + new
+    connection.identities = identities
     return True
 
 

@@ -34,6 +34,16 @@ VALIDATE = -12
 FORWARD_BYTES_MAX = 4 * 1024 * 1024
 """Bytes in one `Forward`; one more request of at most jute.maxbuffer may exceed it."""
 
+INTENT_BYTES = 40
+"""What an intent takes in a `Forward` beside its frame and identities, at the most."""
+
+
+_UNICODE_ERRORS = "surrogatepass"
+"""Ids of clients may hold lone surrogates, as the tree's ACLs do."""
+
+_LENGTHS = 8
+"""What says of an identity how long its parts are."""
+
 
 class Intent(NamedTuple):
     """Something a client wants that only the leader can decide.
@@ -48,6 +58,14 @@ class Intent(NamedTuple):
     opcode: int
     frame: bytes
     identities: tuple[Identity, ...]
+
+
+def size_of(identities: tuple[Identity, ...]) -> int:
+    """How many bytes the identities take in a `Forward`, where each set of them stands once."""
+    return sum(
+        len(identity.scheme) + len(identity.id.encode(errors=_UNICODE_ERRORS)) + _LENGTHS
+        for identity in identities
+    )
 
 
 class AnswerKind(IntEnum):
@@ -101,8 +119,6 @@ Message: TypeAlias = Forward | Touches | Answers | DigestAt
 _make_intent = partial(tuple.__new__, Intent)
 """An intent of its fields, in a third of the time of the constructor, which is a call in Python."""
 
-_UNICODE_ERRORS = "surrogatepass"
-"""Ids of clients may hold lone surrogates, as the tree's ACLs do."""
 
 _FORWARD, _TOUCHES, _ANSWERS, _DIGEST_AT = range(4)
 

@@ -33,7 +33,15 @@ from zabd.replica.config import (
 from zabd.replica.effects import Effect, TakeSnapshot
 from zabd.replica.events import Drained, Event, SnapshotTaken, SnapshotWanted, SpaceLow
 from zabd.replica.leadership import Leadership
-from zabd.replica.messages import Answers, DigestAt, Forward, Intent, Touches
+from zabd.replica.messages import (
+    FORWARD_BYTES_MAX,
+    INTENT_BYTES,
+    Answers,
+    DigestAt,
+    Forward,
+    Intent,
+    Touches,
+)
 from zabd.zab import effects as zab_effects
 from zabd.zab import events as zab_events
 from zabd.zab.effects import Phase
@@ -46,6 +54,7 @@ from zabd.znode_tree.txns import CLOSE_SESSION, FOUND, unpack_batch
 if TYPE_CHECKING:
     import random
 
+    from zabd.model.acl import Identity
     from zabd.model.ids import ConnectionId, LinkId, MemberId
     from zabd.zab.config import RecoveredState
     from zabd.zab.log import Batch
@@ -434,12 +443,17 @@ class Replica:
             return  # the clients were cut with the leader's link: nobody waits for these
         part: list[Intent] = []
         size_bytes = 0
+        shown: set[tuple[Identity, ...]] = set()  # each set of identities travels once in a part
         for intent in intents:
             part.append(intent)
-            size_bytes += len(intent.frame)
-            if size_bytes >= messages.FORWARD_BYTES_MAX:
+            _, _, _, _, frame, identities = intent
+            size_bytes += len(frame) + INTENT_BYTES
+            if identities not in shown:
+                shown.add(identities)
+                size_bytes += messages.size_of(identities)
+            if size_bytes >= FORWARD_BYTES_MAX:
                 self._carry(link, Forward(tuple(part)))
-                part, size_bytes = [], 0
+                part, size_bytes, shown = [], 0, set()
         if part:
             self._carry(link, Forward(tuple(part)))
 
