@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.cluster_sim.worlds import Recorder, World, later
+from tests.replica.harness import Ensemble
 from tests.server.helpers import Trail, config_of, members
 from tests.server.test_client_link import Owner as ClientOwner
 from tests.server.test_election_link import vote
@@ -15,12 +16,14 @@ from tests.server.test_peer_link import Owner as PeerOwner
 from zabd.cluster_sim.connections import HELD_SLOW, Latency
 from zabd.cluster_sim.transports import SimTransport
 from zabd.cluster_sim.virtual_loop import VirtualLoop
+from zabd.model.ops import SetData
+from zabd.replica.throttle import OUTSTANDING_BYTES_MAX
 from zabd.server import election_link, peer_link
 from zabd.server.client_link import ClientChannel, ClientLink
 from zabd.server.election_link import ElectionChannel
 from zabd.server.peer_link import PeerLink, QuorumChannel
 from zabd.zab.codec import encode
-from zabd.zab.messages import Carried, Notification, Ping
+from zabd.zab.messages import Carried, Message, Notification, Ping
 
 TICK_MS = 200
 SYNC_LIMIT_MS = 5 * TICK_MS
@@ -155,6 +158,55 @@ def test_a_link_that_was_hung_up_ends_in_time_though_its_peer_took_some() -> Non
     later(peers.world, peer_link.CLOSE_TIMEOUT_MS + 100)
 
     assert peers.owners[0].lost == [leaders.id]
+
+
+def test_what_a_follower_accepts_of_its_clients_fits_into_its_link() -> None:
+    """A leader that stands still for less than the sync limit must not cost it all its clients."""
+    ensemble = Ensemble()
+    follower = ensemble.followers[0]
+    pipelines = [ensemble.connect(follower) for _ in range(12)]
+    one_by_one = [ensemble.connect(follower) for _ in range(100)]
+    value = bytes(1_000_000)
+    forwarded_bytes = 0
+
+    def forward(end: tuple[int, int], message: Message) -> None:
+        nonlocal forwarded_bytes
+        assert end[0] == ensemble.leader
+        forwarded_bytes += len(encode(message))
+
+    ensemble._arrive = forward  # type: ignore[assignment,method-assign]
+    for _ in range(8):
+        for client in pipelines:
+            if not client.paused:
+                client.send(SetData("/", value))
+    for client in one_by_one:
+        client.send(SetData("/", value))
+    ensemble.settle()
+
+    assert all(client.paused for client in pipelines)
+    assert forwarded_bytes > OUTSTANDING_BYTES_MAX + len(one_by_one) * len(value)
+    assert forwarded_bytes < peer_link.LEADER_OUTPUT_BYTES_MAX
+
+
+def test_a_link_to_a_leader_holds_what_a_members_clients_asked_for() -> None:
+    """All that is read of pipelines four times over; a leader's own links hold less."""
+    assert 4 * OUTSTANDING_BYTES_MAX <= peer_link.LEADER_OUTPUT_BYTES_MAX
+    peers = Peers()
+    leaders, learners = peers.link()
+    frame = encode(Carried(bytes(MIB)))
+
+    def ask() -> None:
+        for _ in range(4 * OUTSTANDING_BYTES_MAX // MIB):
+            say(learners, frame)
+
+    peers.loops[0].call_soon(leaders.pause_reading)
+    peers.loops[1].call_soon(ask)
+    later(peers.world, SYNC_LIMIT_MS // 2)
+    peers.loops[0].call_soon(leaders.resume_reading)
+    later(peers.world, SYNC_LIMIT_MS)
+
+    assert peers.owners[1].lost == []
+    assert len(peers.owners[0].received) == 1 + 4 * OUTSTANDING_BYTES_MAX // MIB
 
 
 def test_strangers_do_not_keep_a_learner_out() -> None:

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from zabd.replica.effects import Effect
     from zabd.replica.stats import ClientStats
 
-OUTSTANDING_BYTES_MAX = 128 * 1024 * 1024
-"""Bytes of unanswered requests of all connections before pipelines are not read any more: sixteen
-connections' worth."""
+OUTSTANDING_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes of unanswered requests of all connections before pipelines are not read any more: four
+connections' worth, and twice what a leader has outstanding. A follower's are on its link to the
+leader, all of them while that stands still: the link's limit is far above this one."""
 
 _NEVER_OVERDUE = frozenset((OpCode.PING, OpCode.CREATE_SESSION, OpCode.CLOSE_SESSION))
 

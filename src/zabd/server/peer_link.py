@@ -26,6 +26,12 @@ from zabd.zab.messages import FollowerInfo, Message
 PEER_OUTPUT_BYTES_MAX: Final = 64 * 2**20
 """Eight of the greatest batches: enough for a hiccup, and a leader's memory stays flat."""
 
+LEADER_OUTPUT_BYTES_MAX: Final = 256 * 2**20
+"""For a link to a leader: what this member's clients ask of it, while it stands still for less than
+the sync limit. That is `throttle.OUTSTANDING_BYTES_MAX`, and a request of each connection that has
+no other: some two hundred of a MiB. Dropping them would cut all clients for what is in memory all
+the same, in the clients' lines."""
+
 PEER_HIGH_WATER_BYTES: Final = 2**20
 """Above this a stream from the disk waits until the peer has taken some."""
 
@@ -68,6 +74,9 @@ class PeerLink(asyncio.Protocol):
         self.member = member  # who was dialled; None for an accepted link
         self.introduced = member is not None
         self.closed = False
+        self._output_bytes_max = (
+            PEER_OUTPUT_BYTES_MAX if member is None else LEADER_OUTPUT_BYTES_MAX
+        )
         self._channel = channel
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None
@@ -143,8 +152,8 @@ class PeerLink(asyncio.Protocol):
             return
         self._out += buffers
         self._out_bytes += sum(map(len, buffers))
-        if self._out_bytes + self._transport.get_write_buffer_size() > PEER_OUTPUT_BYTES_MAX:
-            self.drop(f"it has not taken the {PEER_OUTPUT_BYTES_MAX} bytes before this")
+        if self._out_bytes + self._transport.get_write_buffer_size() > self._output_bytes_max:
+            self.drop(f"it has not taken the {self._output_bytes_max} bytes before this")
 
     def flush(self) -> None:
         """Everything queued, in one write; uvloop hands the pieces to the kernel uncopied."""
