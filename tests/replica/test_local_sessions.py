@@ -20,6 +20,7 @@ from zabd.model.ops import (
 )
 from zabd.model.session import PASSWORD_SIZE, ConnectRequest
 from zabd.replica.local_sessions import is_local
+from zabd.zab import events
 
 EPHEMERAL = Create("/e", b"", OPEN_ACL_UNSAFE, CreateMode.EPHEMERAL)
 PERSISTENT = Create("/n", b"x", OPEN_ACL_UNSAFE)
@@ -107,6 +108,26 @@ def test_the_first_ephemeral_makes_a_session_global_where_that_is_on(op: Create 
     assert moved.call(SetData("/e", b"z")).error == 0
     ensemble.pass_time(4000 + 2 * TICK_MS)
     assert "/e" not in tree.nodes
+
+
+def test_a_session_that_became_global_is_fenced_like_any_other() -> None:
+    """Its lock is gone once its close is prepared, though its member has not heard of that yet."""
+    ensemble = Ensemble(3, local_sessions=True, local_sessions_upgrade=True)
+    client = ensemble.connect(ensemble.followers[0], 4000)
+    assert client.call(EPHEMERAL).error == 0
+    assert client.call(PERSISTENT).error == 0
+    leader = ensemble.members[ensemble.leader]
+    assert leader.leadership is not None
+    while session_of(client) in leader.leadership.tracker:
+        ensemble.now_ms += TICK_MS // 2
+        ensemble._step(ensemble.leader, events.Elapsed())  # the close is on its way
+
+    client.send(SetData("/n", b"by whoever has the lock"))
+    ensemble.settle()
+
+    assert "/e" not in leader.tree.nodes
+    assert leader.tree.nodes["/n"].data == b"x"
+    assert client.closed
 
 
 # ---- without one ---------------------------------------------------------------------------

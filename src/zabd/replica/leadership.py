@@ -266,7 +266,7 @@ class Leadership:
             return txns.error(ErrorCode.MARSHALLING_ERROR)
         except UnimplementedError:
             return txns.error(ErrorCode.UNIMPLEMENTED)
-        local = not known and is_local(session_id)
+        local = session_id == messages.NO_SESSION
         return self._preparer.prepare(
             zxid, time_ms, session_id, identities, op, local_session=local
         )

@@ -28,6 +28,11 @@ RequestId: TypeAlias = int
 NOBODY_WAITS = 0
 """Nobody waits for the answer of this request: the leader itself asked."""
 
+NO_SESSION = 0
+"""Who asks where a local session does: only the member that holds it can say that it is alive, and
+says so by this. An id that the leader does not know is that of a session that is over, whatever it
+once was: one that became global is fenced like any other."""
+
 VALIDATE = -12
 """Internal opcode: is this session alive? If so, it speaks through the asking member now."""
 
@@ -49,7 +54,8 @@ class Intent(NamedTuple):
     """Something a client wants that only the leader can decide.
 
     `frame` is the client's request as it came, header included; for a new session and for
-    `VALIDATE` it is the wanted timeout in ms as four bytes.
+    `VALIDATE` it is the wanted timeout in ms as four bytes. `session_id` is `NO_SESSION` for a new
+    session and for what a local session asks.
     """
 
     origin: MemberId

@@ -201,6 +201,8 @@ class Pipeline(Connections):
         request_id = pending.request_id = self._last_request_id = self._last_request_id + 1
         self._in_flight[request_id] = (connection, pending)
         session_id, identities = connection.session_id, connection.identities
+        if connection.local:
+            session_id = messages.NO_SESSION
         fields = (self._me, request_id, session_id, pending.opcode, pending.frame, identities)
         self.intents.append(_make(Intent, fields))
 

@@ -42,6 +42,11 @@ def _ttl_owner_wanted(ttl_ms: int, *, ttl_enabled: bool) -> int:
     return ttl_owner(ttl_ms)
 
 
+def is_ephemeral(op: CreateOp) -> bool:
+    """Whether the znode is to belong to the session."""
+    return op.flags in _EPHEMERAL
+
+
 def is_sequential(op: CreateOp) -> bool:
     """Whether the path is to be completed with a number."""
     return op.flags in _SEQUENTIAL

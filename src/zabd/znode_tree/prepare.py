@@ -65,7 +65,7 @@ from zabd.model.paths import (
     sequential_name,
 )
 from zabd.znode_tree import txns
-from zabd.znode_tree.kinds import CreateOp, is_sequential, owner_wanted
+from zabd.znode_tree.kinds import CreateOp, is_ephemeral, is_sequential, owner_wanted
 from zabd.znode_tree.outstanding import Outstanding, PendingAbsence, PendingZnode, ZnodeView
 from zabd.znode_tree.permissions import Identities, allowed, expand_acl
 from zabd.znode_tree.quota_check import QuotaCheck, Trace
@@ -182,7 +182,7 @@ class Preparer:
         """The txn that `op` becomes at `zxid`, which is greater than all before.
 
         Never raises a KeeperError: a refusal is a txn as well, and takes its zxid. `local_session`
-        says that the session is known to one member only and so not in the tree.
+        says that the session is known to one member only and so not in the tree; its id is then 0.
         """
         handler = self._handlers.get(type(op), _unknown)
         fields = (zxid, time_ms, session_id, identities, local_session)
@@ -275,7 +275,7 @@ class Preparer:
     def _create(self, request: _Request, op: CreateOp) -> Txn:
         owner = owner_wanted(op, request.session_id, ttl_enabled=self._options.ttl_enabled)
         self._require_session(request)
-        if request.local_session and is_session(owner):
+        if request.local_session and is_ephemeral(op):
             raise EphemeralOnLocalSessionError
         parent_path = _parent_of(op.path)
         acl = expand_acl(op.acl, request.identities, sasl=self._options.sasl)
