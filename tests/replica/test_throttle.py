@@ -18,6 +18,7 @@ from zabd.model.ops import (
 )
 from zabd.model.session import PASSWORD_SIZE, ConnectRequest
 from zabd.model.watch_events import AddWatchMode
+from zabd.replica import throttle
 from zabd.replica.events import Drained
 from zabd.wire import encode_request
 from zabd.wire.connection import Reply
@@ -37,9 +38,9 @@ def errors(client: Client) -> list[int]:
 def assert_idle(ensemble: Ensemble, *clients: Client) -> None:
     """Nothing is counted, and everybody is read."""
     for member in ensemble.members.values():
-        throttle = member.clients.throttle
-        assert member.clients.stats.outstanding == throttle._bytes == throttle._large_bytes == 0
-        assert not throttle.paused
+        counts = member.clients.throttle
+        assert member.clients.stats.outstanding == counts._bytes == counts._large_bytes == 0
+        assert not counts.paused
     assert not any(client.paused for client in clients)
 
 
@@ -57,6 +58,65 @@ def test_pipelines_wait_while_the_member_has_too_much_in_progress() -> None:
     ensemble.settle()
     assert [len(errors(client)) for client in (first, second, third)] == [8, 8, 1]
     assert_idle(ensemble, first, second, third)
+
+
+def test_a_connection_is_read_again_though_others_have_too_much_in_progress() -> None:
+    """Once its own requests are answered: or its pings are not read, and its session ends (H1)."""
+    ensemble = Ensemble(outstanding_global_max=10)
+    follower = ensemble.followers[0]
+    before, after = ([ensemble.connect(follower) for _ in range(15)] for _ in range(2))
+    client = ensemble.connect(follower)
+    for other in before:
+        other.send(SetData("/", b"x"))
+    client.send(*[SetData("/", b"x")] * 3)
+    assert client.paused
+    logged = ensemble.logs[follower]
+    last = sum(batch.count for batch in logged) + len(before) + 3
+    while sum(batch.count for batch in logged) < last:
+        ensemble._todo.popleft()()
+    for other in after:
+        other.send(SetData("/", b"x"))
+
+    while len(errors(client)) < 3:
+        ensemble._todo.popleft()()
+
+    assert ensemble.members[follower].clients.stats.outstanding > 10
+    assert not client.paused
+
+
+def test_a_connection_with_requests_left_waits_while_others_have_too_much() -> None:
+    """One that may have more answers to come is read when it has one at most."""
+    ensemble = Ensemble(outstanding_global_max=10)
+    follower = ensemble.followers[0]
+    others = [ensemble.connect(follower) for _ in range(15)]
+    client = ensemble.connect(follower)
+    for other in others:
+        other.send(SetData("/", b"x"))
+    paused = []
+    for _ in range(3):
+        client.send(SetData("/", b"x"))
+        paused.append(client.paused)
+
+    assert paused == [False, True, True]
+
+
+def test_each_turn_looks_at_a_few_of_many_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns stay short, and nobody is passed over for ever."""
+    monkeypatch.setattr(throttle, "LOOKS_MAX", 2)
+    ensemble = Ensemble(outstanding_global_max=10)
+    follower = ensemble.followers[0]
+    clients = [ensemble.connect(follower) for _ in range(10)]
+    for client in clients:
+        client.send(*[SetData("/", b"x")] * 3)
+    throttled = ensemble.members[follower].clients.throttle
+    [*paused] = throttled.paused
+    paused[-1].queue.clear()  # as if its requests had been answered
+
+    resumed = [len(throttled.resume()) for _ in range(4)]
+
+    assert len(paused) == 7
+    assert resumed == [0, 0, 0, 1]
+    assert paused[-1] not in throttled.paused
 
 
 def test_what_comes_before_the_session_is_counted_too() -> None:

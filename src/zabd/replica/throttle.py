@@ -5,8 +5,9 @@ that a client only sees that it takes longer. What an operator may switch on bes
 and requests that have waited too long, is refused (client protocol, section 19).
 
 Invariants
-    H1  A connection is read as long as at most one request of it is in progress, however many there
-        are of others: who waits for each answer never waits for somebody else's pipeline.
+    H1  A connection is read as long as at most one request of it is in progress, and again as soon
+        as that is so, however many there are of others: who waits for each answer never waits for
+        somebody else's pipeline, and no session ends because nobody reads its pings.
     H2  What is counted in is counted out: an idle member counts nothing.
 """
 
@@ -28,6 +29,9 @@ OUTSTANDING_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of unanswered requests of all connections before pipelines are not read any more: four
 connections' worth, and twice what a leader has outstanding. A follower's are on its link to the
 leader, all of them while that stands still: the link's limit is far above this one."""
+
+LOOKS_MAX = 100
+"""Paused connections looked at in one turn while there is too much of all: some 30 us."""
 
 _NEVER_OVERDUE = frozenset((OpCode.PING, OpCode.CREATE_SESSION, OpCode.CLOSE_SESSION))
 
@@ -139,18 +143,24 @@ class Throttle:
 
     def resume(self) -> list[Effect]:
         """Read on where there is room again; once per turn."""
-        if not self.paused or self._all_are_too_much():
+        paused = self.paused
+        if not paused:
             return []
-        config = self._config
+        waiting_max, looked_at = self._waiting_max // 2, [*paused]
+        if self._all_are_too_much():  # H1
+            waiting_max, looked_at = 1, looked_at[:LOOKS_MAX]
+            for connection in looked_at:  # behind those that the next turn looks at
+                del paused[connection]
+                paused[connection] = None
         resumed = [
             connection
-            for connection in self.paused
-            if (len(connection.queue) + len(connection.early)) * 2 <= config.outstanding_max
-            and connection.queued_bytes * 2 <= config.outstanding_bytes_max
+            for connection in looked_at
+            if len(connection.queue) + len(connection.early) <= waiting_max
+            and connection.queued_bytes * 2 <= self._waiting_bytes_max
         ]
         for connection in resumed:
             connection.paused = False
-            del self.paused[connection]
+            del paused[connection]
         return [ResumeReading(connection.connection_id) for connection in resumed]
 
     def is_overdue(self, pending: Pending, now_ms: int) -> bool:
