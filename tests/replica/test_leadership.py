@@ -1,6 +1,7 @@
 import random
 
 import pytest
+from tests.replica.harness import TICK_MS, Ensemble
 
 from zabd.model.acl import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Identity
 from zabd.model.errors import ConfigError, RemoteProtocolError
@@ -127,3 +128,43 @@ def test_a_member_does_not_take_requests_that_no_batch_would_hold() -> None:
     intent = Intent(FOLLOWER, 1, 1, OpCode.SET_DATA, bytes(JUTE_MAXBUFFER_MAX + 1), ())
     with pytest.raises(RemoteProtocolError, match="more than 8388608 bytes"):
         messages.decode(messages.encode(messages.Forward((intent,))), FOLLOWER)
+
+
+def test_sessions_that_fall_silent_together_end_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T1: a turn closes a bounded number, and the next ones do not wait for half a tick each."""
+    monkeypatch.setattr("zabd.replica.leadership.EXPIRIES_PER_TURN_MAX", 10)
+    ensemble = Ensemble(3)
+    clients = [ensemble.connect(ensemble.followers[0], 4000) for _ in range(100)]
+    kept = ensemble.connect(ensemble.followers[1], 40_000)
+    for client in clients:
+        ensemble.hang_up(client)
+
+    ensemble.pass_time(4000 + 2 * TICK_MS)
+
+    for member in ensemble.members.values():
+        assert list(member.tree.sessions) == [kept.session.session_id if kept.session else 0]
+    assert max(batch.count for batch in ensemble.logs[ensemble.leader]) <= 10
+
+
+def test_a_leader_without_a_quorum_does_not_go_on_to_close_sessions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it has gathered waits; it neither grows nor keeps the member awake."""
+    monkeypatch.setattr("zabd.replica.leadership.EXPIRIES_PER_TURN_MAX", 1)
+    leader = leadership()
+    leader.gather([Intent(FOLLOWER, n, 0, OpCode.CREATE_SESSION, TIMEOUT_MS, ()) for n in range(3)])
+    leader.next_batch(Zxid.of(1, 1), now_ms=0)
+
+    for now_ms in range(0, 14_001, TICK_MS):  # the time of those sessions
+        leader.expire(now_ms)
+    waiting = leader.expires_more
+    leader.expire_more()
+    gathered = leader.gathered
+    leader.next_batch(Zxid.of(1, 5), now_ms=14_000)
+
+    assert (waiting, gathered, leader.expires_more) == (False, 1, True)
+    for _ in range(2):
+        leader.expire_more()
+        leader.next_batch(Zxid.of(1, 6), now_ms=14_000)
+    leader.expire_more()
+    assert (leader.gathered, leader.expires_more) == (0, False)

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from zabd.znode_tree.txns import Txn
 
 EXPIRIES_PER_TURN_MAX = 200
-"""Sessions closed in one turn: a storm of expiries shares the log with everyone's writes."""
+"""Sessions closed in one turn: a storm of expiries shares the log with everyone's writes. The next
+ones come with the next turn, once these are proposed."""
 
 SECRET_BITS = 256
 
@@ -120,6 +121,7 @@ class Leadership:
         # Also when the configuration has changed: /zookeeper/config shows the present one.
         self._must_found = not tree.secret or tree.nodes[CONFIG_PATH].data != self._config_text
         self._last_proposed = Zxid(tree.zxid)
+        self._expiring_ms: int | None = None  # as of when there are more to close
         self.space_low = False
         self.since_ms = now_ms
         self.last_time_ms = tree.time_ms
@@ -154,10 +156,28 @@ class Leadership:
 
     def expire(self, now_ms: int) -> None:
         """Close the sessions and delete the znodes whose time is over, a bounded number a turn."""
-        for session_id in self.tracker.due(now_ms, EXPIRIES_PER_TURN_MAX):
-            self._gather_own(session_id, OpCode.CLOSE_SESSION, b"")
+        self._expire_sessions(now_ms)
         for path in self._perishables.due(now_ms, self._time_base_ms + now_ms):
             self._gather_own(0, OpCode.DELETE_CONTAINER, path.encode())
+
+    @property
+    def expires_more(self) -> bool:
+        """Whether more sessions were due than a turn closes, and the log has taken those of it."""
+        return self._expiring_ms is not None and not self._gathered
+
+    def expire_more(self) -> None:
+        """Go on with the sessions that were due at the last `expire`.
+
+        Those that have become due since may have been heard of, which is told with the next one.
+        """
+        if self._expiring_ms is not None and not self._gathered:
+            self._expire_sessions(self._expiring_ms)
+
+    def _expire_sessions(self, now_ms: int) -> None:
+        due = self.tracker.due(now_ms, EXPIRIES_PER_TURN_MAX)
+        self._expiring_ms = now_ms if len(due) == EXPIRIES_PER_TURN_MAX else None
+        for session_id in due:
+            self._gather_own(session_id, OpCode.CLOSE_SESSION, b"")
 
     def _gather_own(self, session_id: SessionId, opcode: OpCode, frame: bytes) -> None:
         intent = Intent(self._me, messages.NOBODY_WAITS, session_id, opcode, frame, ())

@@ -128,6 +128,8 @@ class Replica:
             until_ms = self.leadership.gathering.until_ms
             if until_ms is not None:
                 due_ms = min(due_ms, until_ms)
+            if self.leadership.expires_more:
+                due_ms = min(due_ms, self._turn_ms)
         return min(due_ms, self._turn_ms) if self.clients.watches.sweeping else due_ms
 
     @property
@@ -506,6 +508,8 @@ class Replica:
         if now_ms >= self._next_tick_ms:
             self._next_tick_ms = now_ms + self._half_tick_ms
             self._half_tick(now_ms)
+        elif self.leadership is not None:
+            self.leadership.expire_more()
         deadline_ms = self.peer.deadline_ms
         if deadline_ms is not None and now_ms >= deadline_ms:
             self._absorb(self.peer.step(zab_events.Elapsed(), now_ms), now_ms)
