@@ -24,7 +24,7 @@ from zabd.zab import effects as zab
 from zabd.zab import events
 from zabd.zab.config import EnsembleConfig, RecoveredState
 from zabd.zab.log import GENESIS, Batch, LogPosition, chain_of, parse_header
-from zabd.zab.messages import Propose
+from zabd.zab.messages import Commit, Propose
 from zabd.znode_tree.tree import ZnodeTree
 
 TICK_MS = 2000
@@ -292,8 +292,8 @@ class Ensemble:
                 self._later(member, events.Truncated(request_id, done=True))
             case zab.FindRecord(request_id, zxid):
                 self._later(member, self._find(member, request_id, zxid))
-            case zab.StreamRecords(link, after, upto):
-                self._stream(member, link, after, upto)
+            case zab.StreamRecords(link, after, upto, told):
+                self._stream(member, link, after, upto, told=told)
             case zab.Stop(reason):
                 self.stopped[member] = reason
             case _:
@@ -304,13 +304,17 @@ class Ensemble:
         found = max(end for end in ends if end.zxid <= zxid)
         return events.RecordFound(request_id, found, exact=found.zxid == zxid)
 
-    def _stream(self, member: MemberId, link: LinkId, after: LogPosition, upto: int) -> None:
+    def _stream(
+        self, member: MemberId, link: LinkId, after: LogPosition, upto: int, *, told: bool
+    ) -> None:
         last = after
         for batch in self.logs[member]:
             if after.zxid < batch.last <= upto:
                 propose = Propose(batch.first, batch.count, batch.record)
                 self._perform(member, zab.Send(link, propose))
                 last = LogPosition(batch.last, chain_of(batch.record))
+                if told:
+                    self._perform(member, zab.Send(link, Commit(batch.last)))
         self._later(member, events.RecordsStreamed(link, last))
 
     def _dial(self, member: MemberId, to: MemberId) -> None:

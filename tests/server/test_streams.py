@@ -41,6 +41,7 @@ from zabd.zab.events import (
 )
 from zabd.zab.log import GENESIS, Batch, LogPosition, frame_record
 from zabd.zab.messages import (
+    Commit,
     FollowerInfo,
     Message,
     Propose,
@@ -203,6 +204,28 @@ def test_a_learner_gets_the_records_it_missed(fresh: Callable[[], Path]) -> None
             assert learner.received == [
                 Propose(batch.first, batch.count, batch.record) for batch in batches[10:250]
             ]
+
+    run(scenario)
+
+
+def test_a_learner_hears_that_what_it_gets_is_committed(fresh: Callable[[], Path]) -> None:
+    """Behind each piece, so that it never has to keep more than one of them in memory."""
+
+    async def scenario() -> None:
+        async with leader_and_learner(fresh()) as (leader, learner):
+            batches = await leader.append(300)
+            stream = RecordStream(
+                leader.storage,
+                leader.link,
+                GENESIS,
+                batches[249].last,
+                leader.report,
+                told=True,
+            )
+            stream.start()
+            await until(lambda: leader.reports and len(learner.received) == 251)
+
+            assert learner.received[-1] == Commit(batches[249].last)
 
     run(scenario)
 

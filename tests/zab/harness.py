@@ -443,7 +443,7 @@ class World:
                     return ev.RecordFound(request_id, found, exact)
 
                 self._to_disk(member, find)
-            case fx.StreamRecords(link, after, upto):
+            case fx.StreamRecords(link, after, upto, told):
 
                 def stream() -> ev.Event | None:
                     end = member.ends.get(link)
@@ -456,6 +456,8 @@ class World:
                         if batch.last <= upto:
                             self._send(end, msg.Propose(*batch))
                             last = batch.position
+                            if told:
+                                self._send(end, msg.Commit(batch.last))
                     return ev.RecordsStreamed(link, last)
 
                 self._to_disk(member, stream)

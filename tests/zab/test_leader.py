@@ -110,10 +110,23 @@ def test_what_memory_lacks_is_streamed_from_the_disk() -> None:
 
     diff, stream = found(peer, asked, BATCHES[0].position)
     assert diff == fx.Send(2, msg.Diff(BATCHES[0].position))
-    assert stream == fx.StreamRecords(2, BATCHES[0].position, SETTLED.zxid)
+    assert stream == fx.StreamRecords(2, BATCHES[0].position, SETTLED.zxid, told=True)
     rest = sent(peer.step(ev.RecordsStreamed(2, SETTLED), 1), 2)
 
     assert rest == [*PROPOSALS[2:], INVITATION]
+
+
+@pytest.mark.parametrize("established", [False, True])
+def test_a_blank_member_hears_of_commits_only_from_who_serves(*, established: bool) -> None:
+    """A founding that is cut short has to leave nothing with it that could not be replaced."""
+    peer = leading() if established else promised_to()
+    blank = msg.FollowerInfo(FORMAT, None, 2, False, 0, GENESIS, Standing.BLANK)
+    receive(peer, blank, 2)
+    [asked] = receive(peer, msg.AckEpoch(0, GENESIS), 2)
+
+    _, stream = found(peer, asked, GENESIS)
+
+    assert stream == fx.StreamRecords(2, GENESIS, SETTLED.zxid, told=established)
 
 
 def test_the_disk_is_asked_again_below_a_position_of_another_history() -> None:
@@ -127,7 +140,7 @@ def test_the_disk_is_asked_again_below_a_position_of_another_history() -> None:
     assert sent(found(peer, again, GENESIS), 2) == [msg.Trunc(GENESIS)]
     [stream] = receive(peer, msg.Aligned(GENESIS), link=2)
 
-    assert stream == fx.StreamRecords(2, GENESIS, SETTLED.zxid)
+    assert stream == fx.StreamRecords(2, GENESIS, SETTLED.zxid, told=True)
 
 
 def test_what_the_disk_lacks_comes_as_a_snapshot() -> None:

@@ -10,7 +10,7 @@ from zabd.zab import effects as fx
 from zabd.zab import events as ev
 from zabd.zab import messages as msg
 from zabd.zab.config import RecoveredState
-from zabd.zab.log import GENESIS, LogPosition, frame_record
+from zabd.zab.log import GENESIS, TAIL_BATCHES_MAX, Batch, LogPosition, frame_record
 from zabd.zab.messages import PeerState
 from zabd.zab.peer import Peer
 
@@ -205,6 +205,44 @@ def acked(peer: Peer) -> Peer:
     return peer
 
 
+def caught_up(count: int, *, told: bool) -> tuple[Peer, int]:
+    """A learner that was sent so many batches it had missed, and the most that one step delivered.
+
+    Its disk writes at once. `told`: as the stream goes on it hears that they are committed.
+    """
+    peer, position, most = aligned(promised(RecoveredState(4, 4, CLUSTER, TWO.position))), TWO, 0
+    for number in range(1, count + 1):
+        proposal = batch(number, previous=position.position)
+        [append] = receive(peer, proposal)
+        assert isinstance(append, fx.Append)
+        peer.step(ev.Persisted(append.append_id), 1)
+        position = Batch(proposal.first, proposal.count, proposal.record)
+        if told and number % 100 == 0:
+            [deliver] = receive(peer, msg.Commit(position.last))
+            assert isinstance(deliver, fx.Deliver)
+            most = max(most, len(deliver.batches))
+    return peer, most
+
+
+def test_a_learner_that_missed_much_keeps_little_of_it_in_memory() -> None:
+    """S5: it was all kept until UpToDate, and then delivered in one step."""
+    count = TAIL_BATCHES_MAX * 2
+
+    peer, most = caught_up(count, told=True)
+
+    assert len(peer._m.tail) <= TAIL_BATCHES_MAX + 100
+    assert most <= 100
+    assert not peer.serving
+    assert len(caught_up(count, told=False)[0]._m.tail) == count
+
+
+def test_a_learner_may_know_more_commits_than_its_new_leader() -> None:
+    """What it had delivered before is not committed anew, nor taken back."""
+    peer = aligned(promised(RecoveredState(4, 4, CLUSTER, TWO.position)))
+    assert receive(peer, msg.Commit(ONE.last)) == []
+    assert peer.committed_zxid == TWO.last
+
+
 def foreign() -> msg.Propose:
     """A proposal with the right number that continues another history."""
     first = Zxid.of(5, 1)
@@ -258,6 +296,7 @@ FRESH, ALIGNED, INVITED, ACKED, IN_STEP = (
         (ALIGNED, msg.NewLeader(5, b"another cluster.", TWO.position)),
         (ALIGNED, msg.NewLeader(5, CLUSTER, ONE.position)),
         (ALIGNED, msg.UpToDate(TWO.last)),
+        (ALIGNED, msg.Commit(Zxid.of(4, 3))),
         (INVITED, msg.NewLeader(5, CLUSTER, TWO.position)),
         (INVITED, msg.UpToDate(TWO.last)),
         (ACKED, msg.UpToDate(ZXID_ZERO)),

@@ -24,7 +24,7 @@ from zabd.storage.storage import Storage
 from zabd.zab import effects as fx
 from zabd.zab import events as ev
 from zabd.zab.log import GENESIS, Batch, LogPosition, chain_of, last_zxid, parse_header
-from zabd.zab.messages import Propose, Snap, SnapshotChunk
+from zabd.zab.messages import Commit, Propose, Snap, SnapshotChunk
 from zabd.zab.peer import Peer
 
 if TYPE_CHECKING:
@@ -180,6 +180,8 @@ class DiskWork:
                     break
                 end.send(Propose(batch.first, batch.count, batch.record))
                 after = batch.position
+            if effect.told and batches:
+                end.send(Commit(after.zxid))
             if after.zxid >= effect.upto:
                 self._answer(ev.RecordsStreamed(link, after))
             elif batches:

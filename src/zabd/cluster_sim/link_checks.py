@@ -60,7 +60,7 @@ LEARNER_HEARS: Final[Mapping[type[Message], _Span]] = MappingProxyType(
         Propose: (Step.ALIGNED, Step.SERVING),
         NewLeader: (Step.ALIGNED, Step.ALIGNED),
         UpToDate: (Step.ACKED, Step.ACKED),
-        Commit: (Step.SERVING, Step.SERVING),
+        Commit: (Step.ALIGNED, Step.SERVING),
         Ping: (Step.PROMISED, Step.SERVING),
     }
 )

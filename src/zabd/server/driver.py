@@ -435,7 +435,9 @@ class Driver:
             self.happened(events.StreamFailed(effect.link))
             return
         report = partial(self._stream_reported, effect.link)
-        stream = RecordStream(self._storage, link, effect.after, effect.upto, report)
+        stream = RecordStream(
+            self._storage, link, effect.after, effect.upto, report, told=effect.told
+        )
         self._start_stream(effect.link, stream)
 
     def _stream_snapshot(self, effect: effects.StreamSnapshot) -> None:

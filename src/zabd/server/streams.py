@@ -33,7 +33,7 @@ from zabd.zab.events import (
     StreamProgressed,
 )
 from zabd.zab.log import Batch, LogPosition
-from zabd.zab.messages import Propose, Snap, SnapshotChunk
+from zabd.zab.messages import Commit, Propose, Snap, SnapshotChunk
 from zabd.znode_tree.snapshot import SnapshotWalk
 from zabd.znode_tree.tree import ZnodeTree
 
@@ -91,11 +91,14 @@ class RecordStream:
         after: LogPosition,
         upto: Zxid,
         report: Report,
+        *,
+        told: bool = False,
     ) -> None:
         self._storage = storage
         self._link = link
         self._at = after
         self._upto = upto
+        self._told = told
         self._report = report
         self._over = False
         self._next = Repeat(self._read_on)
@@ -125,6 +128,8 @@ class RecordStream:
             return
         for batch in wanted:
             self._link.send(encode(Propose(batch.first, batch.count, batch.record)))
+        if self._told:
+            self._link.send(encode(Commit(wanted[-1].last)))
         self._link.flush()
         self._at = wanted[-1].position
         self._link.when_writable(self._taken)

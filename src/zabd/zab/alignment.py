@@ -121,9 +121,19 @@ class Alignment:
                     "which is no point of this leader's history"
                 )
             learner.stage = Stage.STREAMING
-            m.outbox.append(StreamRecords(learner.link, learner.position, m.tail.base.zxid))
+            # What left our memory was delivered here (L3), hence it is committed: S5.
+            base, told = m.tail.base.zxid, self._may_be_told(learner)
+            m.outbox.append(StreamRecords(learner.link, learner.position, base, told))
             return
         for batch in m.tail.after(learner.position.zxid):
             m.send(learner.link, Propose(*batch))
         learner.position = m.tail.last
         learner.stage = Stage.CAUGHT_UP
+
+    def _may_be_told(self, learner: Learner) -> bool:
+        """Whether the learner may hear what is committed before it is invited.
+
+        What a blank one has of a founding that is cut short must go if another history is founded,
+        so it must not be committed there before there is a cluster.
+        """
+        return learner.cluster_id is not None or self._m.became.serving

@@ -121,12 +121,14 @@ class FindRecord:
 class StreamRecords:
     """Send the records after `after`, up to the record end `upto`, as Propose frames from disk.
 
-    Answer with RecordsStreamed or StreamFailed. Frames sent meanwhile go in between.
+    Answer with RecordsStreamed or StreamFailed. Frames sent meanwhile go in between. `told`: all of
+    it is committed, and after each piece the learner is told so by a Commit of the piece's end.
     """
 
     link: LinkId
     after: LogPosition
     upto: Zxid
+    told: bool = False
 
 
 @value

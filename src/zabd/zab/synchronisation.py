@@ -12,6 +12,8 @@ Invariants
     S2  A learner's history is a prefix of its leader's from the Diff or Aligned on.
     S3  Nothing committed is ever truncated, nor replaced by an older snapshot.
     S4  Live proposals go to a learner only when it has been sent all that came before.
+    S5  What a learner is told to be committed meanwhile is that: its leader has delivered it. So
+        it is delivered here and leaves the memory, however much was missed.
 
 Junqueira, Reed and Serafini, "Zab" (DSN 2011), phase 2.
 """
@@ -25,6 +27,7 @@ from zabd.zab.messages import (
     Ack,
     AckNewLeader,
     Aligned,
+    Commit,
     Diff,
     Message,
     NewLeader,
@@ -85,6 +88,8 @@ class LearnerSynchronisation:
                 self._trunc(position)
             case Snap(position):
                 self._snap(position)
+            case Commit(zxid):
+                self._commit(zxid)
             case NewLeader():
                 self._new_leader(message)
             case UpToDate(zxid):
@@ -156,6 +161,17 @@ class LearnerSynchronisation:
         if epoch > self.epoch or (self._invited and epoch != self.epoch):
             raise RemoteProtocolError(f"a proposal of epoch {epoch} came in epoch {self.epoch}")
         take_proposal(self._m, message)
+
+    def _commit(self, zxid: Zxid) -> None:
+        """The leader has delivered what it sent up to there (S5); we may have known that."""
+        m = self._m
+        if not self._aligned or zxid > m.tail.last.zxid:
+            raise RemoteProtocolError(f"commit of {zxid!r} came before that was here")
+        if zxid <= m.committed:
+            return  # a new leader may know of less than we
+        if not m.is_boundary(zxid):
+            raise RemoteProtocolError(f"{zxid!r} of a commit is not the end of a batch")
+        m.commit(zxid)
 
     def _new_leader(self, message: NewLeader) -> None:
         m = self._m

@@ -57,7 +57,8 @@ def _invited_while_streaming() -> list[Patch]:
         if m.tail.contains(learner.position) or learner.position.zxid >= m.tail.base.zxid:
             send_rest(self, learner)
             return
-        m.outbox.append(StreamRecords(learner.link, learner.position, m.tail.base.zxid))
+        base = m.tail.base.zxid
+        m.outbox.append(StreamRecords(learner.link, learner.position, base, told=True))
         learner.position = m.tail.last
         learner.stage = Stage.CAUGHT_UP
 
