@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from tests.cluster_sim.worlds import Recorder, World, later
 from tests.replica.harness import Ensemble
 from tests.server.helpers import Trail, config_of, members
@@ -18,8 +19,8 @@ from zabd.cluster_sim.transports import SimTransport
 from zabd.cluster_sim.virtual_loop import VirtualLoop
 from zabd.model.ops import SetData
 from zabd.replica.throttle import OUTSTANDING_BYTES_MAX
-from zabd.server import election_link, peer_link
-from zabd.server.client_link import ClientChannel, ClientLink
+from zabd.server import client_link, election_link, peer_link
+from zabd.server.client_link import OUTPUT_HIGH_WATER_BYTES, ClientChannel, ClientLink
 from zabd.server.election_link import ElectionChannel
 from zabd.server.peer_link import PeerLink, QuorumChannel
 from zabd.zab.codec import encode
@@ -355,3 +356,44 @@ def test_a_client_that_reads_nothing_any_more_is_dropped_though_more_is_sent() -
 
     assert clients.owner.closed == [link.id]
     assert "read nothing" in str(clients.trail.of("client_dropped")[0]["why"])
+
+
+@pytest.mark.parametrize("finish", [False, True])
+def test_a_client_that_ends_and_does_not_read_is_gone_in_time(finish: bool) -> None:  # noqa: FBT001
+    """It holds a descriptor and a place, however little it is owed (K4)."""
+    clients = Clients()
+    client, link = clients.connect()
+    assert link._transport is not None
+
+    def end() -> None:
+        client.transport.pause_reading()
+        client.transport.write_eof()
+
+    clients.loop.call_soon(link.write, bytes(OUTPUT_HIGH_WATER_BYTES // 2))
+    clients.far.call_soon(end)
+    later(clients.world, 50)
+    assert link._transport.is_closing(), "the client's end was not noticed"
+    if finish:  # the member ends it as well
+        clients.loop.call_soon(link.finish)
+    later(clients.world, 3 * client_link.LINGER_MS)
+
+    assert len(clients.channel) == 0
+    assert clients.owner.closed == ([] if finish else [link.id])
+
+
+def test_a_client_that_takes_a_part_behind_its_end_is_gone_in_time_too() -> None:
+    """Taking most of what it is owed must not stop the clock."""
+    clients = Clients()
+    client, link = clients.connect()
+    clients.far.call_soon(client.transport.pause_reading)
+
+    def answer_and_close() -> None:
+        link.write(bytes(2 * OUTPUT_HIGH_WATER_BYTES))
+        link.close()
+
+    clients.loop.call_soon(answer_and_close)
+    later(clients.world, 10)
+    link.resume_writing()  # as asyncio's transport says when it is closing, too
+    later(clients.world, 3 * client_link.LINGER_MS)
+
+    assert clients.owner.closed == [link.id]

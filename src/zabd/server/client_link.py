@@ -6,6 +6,8 @@ Invariants
         all the same, its watch events, is bounded in bytes and in time (P18, P20).
     K3  An answer before a close is delivered: the end that is being closed still takes and forgets
         what the client sends, since a kernel that has unread bytes would reset the connection.
+    K4  Whoever ends a connection, the client may take what it is owed only as long as it takes some
+        of it all the time: one that takes nothing for LINGER_MS is gone.
 """
 
 import asyncio
@@ -55,6 +57,7 @@ class ClientLink(asyncio.Protocol):
     __slots__ = (
         "_channel",
         "_held",
+        "_leaving",
         "_left_bytes",
         "_over",
         "_stuffed",
@@ -75,10 +78,13 @@ class ClientLink(asyncio.Protocol):
         self._channel = channel
         self._transport: asyncio.Transport | None = None
         self._over = False  # the owner has nothing to do with it any more
+        self._leaving = False  # it is being closed, once the client has taken what it is owed (K4)
         self._held = False  # not read, since the owner says so
         self._stuffed = False  # not read, since it does not read
         self._when_writable: Callable[[], None] | None = None
-        self._left_bytes = 0  # stuffed or over: unread by now if nothing was read since last asked
+        self._left_bytes = (
+            0  # stuffed or leaving: unread by now if nothing was read since last asked
+        )
         self._timer: Handle | None = None
 
     # What the transport says.
@@ -113,7 +119,7 @@ class ClientLink(asyncio.Protocol):
         """The client does not take what it is sent."""
         self._stuffed = True
         self._read_or_not()
-        if not self._over:
+        if not self._leaving:
             self._left_bytes = self.queued_bytes
             self._limit_time(self.timeout_ms)
 
@@ -121,7 +127,7 @@ class ClientLink(asyncio.Protocol):
         """The client has caught up."""
         self._stuffed = False
         self._read_or_not()
-        if not self._over:
+        if not self._leaving:
             self._cancel_timer()
         callback, self._when_writable = self._when_writable, None
         if callback is not None:
@@ -174,9 +180,8 @@ class ClientLink(asyncio.Protocol):
             return
         self._over = True
         if transport.is_closing():
-            return
-        self._left_bytes = self.queued_bytes + 1
-        self._limit_time(LINGER_MS)
+            return  # `close` has set a limit, and what was aborted needs none
+        self._leave()
         if not transport.can_write_eof():
             transport.close()
             return
@@ -195,8 +200,11 @@ class ClientLink(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what was written; the owner hears of it through `client_closed`."""
-        if not self._over and self._transport is not None:
-            self._transport.close()
+        transport = self._transport
+        if self._over or transport is None or transport.is_closing():
+            return
+        self._leave()
+        transport.close()
 
     def abort(self) -> None:
         """Close at once, for no fault of the client."""
@@ -222,6 +230,11 @@ class ClientLink(asyncio.Protocol):
         else:
             transport.pause_reading()
 
+    def _leave(self) -> None:
+        self._leaving = True
+        self._left_bytes = self.queued_bytes + 1
+        self._limit_time(LINGER_MS)
+
     def _limit_time(self, delay_ms: int) -> None:
         self._cancel_timer()
         self._timer = self._channel.after(delay_ms, self._too_late)
@@ -230,8 +243,8 @@ class ClientLink(asyncio.Protocol):
         assert self._transport is not None
         left, self._left_bytes = self._left_bytes, self.queued_bytes
         if 0 < self._left_bytes < left:  # it is slow, and still reading
-            self._limit_time(LINGER_MS if self._over else self.timeout_ms)
-        elif self._over:
+            self._limit_time(LINGER_MS if self._leaving else self.timeout_ms)
+        elif self._leaving:
             self._transport.abort()
         else:
             self.drop("it read nothing for as long as its session may be silent")
