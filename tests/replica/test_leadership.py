@@ -1,6 +1,8 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.replica.harness import TICK_MS, Ensemble
 
 from zabd.model.acl import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Identity
@@ -168,3 +170,41 @@ def test_a_leader_without_a_quorum_does_not_go_on_to_close_sessions(
         leader.next_batch(Zxid.of(1, 6), now_ms=14_000)
     leader.expire_more()
     assert (leader.gathered, leader.expires_more) == (0, False)
+
+
+_ANYTHING = st.lists(
+    st.tuples(
+        st.integers(-(2**63), 2**64 - 1) | st.integers(0, 3),
+        st.sampled_from([*map(int, OpCode), messages.VALIDATE]) | st.integers(-(2**63), 2**64 - 1),
+        st.binary(max_size=60) | st.just(TIMEOUT_MS),
+        st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=2),
+    ),
+    max_size=6,
+)
+
+
+@given(_ANYTHING)
+def test_whatever_a_member_forwards_ends_at_most_its_link(
+    rows: list[tuple[int, int, bytes, list[tuple[str, str]]]],
+) -> None:
+    """What is decoded can be prepared, packed and applied."""
+    intents = tuple(
+        Intent(FOLLOWER, number, session_id, opcode, frame, tuple(Identity(*i) for i in shown))
+        for number, (session_id, opcode, frame, shown) in enumerate(rows)
+    )
+    try:
+        taken = messages.decode(messages.encode(messages.Forward(intents)), FOLLOWER)
+    except RemoteProtocolError:
+        return
+    assert isinstance(taken, messages.Forward)
+    leader = leadership()
+    leader.gather(taken.intents)
+    first = Zxid.of(1, 1)
+
+    batch = leader.next_batch(first, now_ms=0)
+
+    assert batch is not None
+    time_ms, entries = txns.unpack_batch(batch[1])
+    for zxid, (_, _, session_id, txn) in enumerate(entries, first):
+        leader._tree.apply(zxid, time_ms, session_id, txn)
+    leader.delivered(Zxid(first + batch[0] - 1))

@@ -19,6 +19,7 @@ import msgpack
 from zabd.model.acl import Identity
 from zabd.model.errors import RemoteProtocolError
 from zabd.model.ids import MemberId, SessionId
+from zabd.model.ops import OpCode
 from zabd.model.values import value
 from zabd.replica.config import JUTE_MAXBUFFER_MAX
 
@@ -126,6 +127,22 @@ _make_intent = partial(tuple.__new__, Intent)
 """An intent of its fields, in a third of the time of the constructor, which is a call in Python."""
 
 
+TIMEOUT_BYTES = 4
+SESSION_ID_LIMIT = 1 << 63
+
+_TIMED = frozenset((int(OpCode.CREATE_SESSION), VALIDATE))
+_LEADERS_OWN_OR_TIMED = _TIMED | {int(OpCode.DELETE_CONTAINER)}
+"""What has no frame of a client, which would be looked at when it is prepared."""
+
+_NOT_OURS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    OverflowError,  # of a float that no int is as large as
+    msgpack.UnpackException,
+)
+
 _FORWARD, _TOUCHES, _ANSWERS, _DIGEST_AT = range(4)
 
 
@@ -146,7 +163,7 @@ def decode(payload: bytes, origin: MemberId) -> Message:
         if len(payload) > JUTE_MAXBUFFER_MAX:
             _require_fitting(message)
         return message
-    except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
+    except _NOT_OURS as error:
         raise RemoteProtocolError(
             f"member {origin} sent a frame that is not replica talk ({error}); "
             "all members must run versions that understand each other"
@@ -200,6 +217,8 @@ def _read_forward(
     for column in (request_ids, session_ids, opcodes, places):
         _require_type(column, int)
     _require_type(frames, bytes)
+    if not _LEADERS_OWN_OR_TIMED.isdisjoint(opcodes):
+        _require_sessions(session_ids, opcodes, frames)
     identity_sets = [
         tuple(Identity(str(scheme), str(name)) for scheme, name in members) for members in sets
     ]
@@ -207,6 +226,21 @@ def _read_forward(
     origins = (origin,) * len(request_ids)
     rows = zip(origins, request_ids, session_ids, opcodes, frames, identities, strict=True)
     return Forward(tuple(map(_make_intent, rows)))
+
+
+def _require_sessions(
+    session_ids: Sequence[int], opcodes: Sequence[int], frames: Sequence[bytes]
+) -> None:
+    """What opens or resumes a session says which and for how long; the leader alone removes."""
+    for session_id, opcode, frame in zip(session_ids, opcodes, frames, strict=True):
+        if opcode == OpCode.DELETE_CONTAINER:
+            raise ValueError("containers are removed by the leader alone")
+        if opcode in _TIMED and not (
+            -SESSION_ID_LIMIT <= session_id < SESSION_ID_LIMIT
+            and len(frame) == TIMEOUT_BYTES
+            and int.from_bytes(frame, "big") < 1 << 31
+        ):
+            raise ValueError(f"no session has this id or timeout: {session_id}, {frame[:8]!r}")
 
 
 def _require_type(column: Sequence[object], kind: type) -> None:
