@@ -72,7 +72,7 @@ class Clients(Intake):
     def accept(self, connection_id: ConnectionId, address: str, now_ms: int) -> None:
         """A client has connected; nothing was read from it yet."""
         wire = ServerConnection(self._config.request_bytes_max)
-        connection = Connection(connection_id, address, wire, now_ms)
+        connection = Connection(connection_id, address, wire, self.work, now_ms)
         connection.skips_acl = self._config.skip_acl
         if self._config.sasl_users is not None:
             connection.sasl = ServerExchange(self._config.sasl_users, self._rng)
@@ -134,6 +134,7 @@ class Clients(Intake):
         connection = self.connections.get(connection_id)
         if connection is not None:
             self.now_ms = now_ms
+            self.work.serve_the_waiting()
             connection.stuffed = False
             self._drain(connection)
 

@@ -3,8 +3,9 @@
 Invariants
     C1  Replies leave in the order their requests came in; only pings may overtake.
     C2  A read is answered only after every earlier write and sync of its connection; a write is
-        handed on only after every earlier sync is answered. So operations take effect in issue
-        order, reads and writes mixed.
+        handed on only after every earlier sync is answered, and every earlier read that may have
+        to wait for a turn (`work`). So operations take effect in issue order, reads and writes
+        mixed.
 
 Source: client protocol, section 3.
 """
@@ -20,6 +21,7 @@ from zabd.model.acl import Identity
 if TYPE_CHECKING:
     from zabd.model.ids import ConnectionId, SessionId
     from zabd.replica.messages import RequestId
+    from zabd.replica.work import Work
     from zabd.wire.connection import ServerConnection
     from zabd.wire.digest_md5 import ServerExchange
 
@@ -87,14 +89,21 @@ class Connection:
         "syncs_pending",
         "timeout_ms",
         "wire",
+        "work",
     )
 
     def __init__(
-        self, connection_id: ConnectionId, address: str, wire: ServerConnection, now_ms: int
+        self,
+        connection_id: ConnectionId,
+        address: str,
+        wire: ServerConnection,
+        work: Work,
+        now_ms: int,
     ) -> None:
         self.connection_id = connection_id
         self.address = address
         self.wire = wire
+        self.work = work  # shared by all connections of the member
         self.state = ConnectionState.GREETING
         self.session_id: SessionId = 0
         self.timeout_ms = 0
@@ -107,11 +116,13 @@ class Connection:
         self.queue = NO_REQUESTS
         self.queued_bytes = 0
         self.syncs_pending = 0  # asked of the leader and not answered
-        self.held = 0  # behind a sync, not asked of the leader yet
+        # Not asked of the leader yet, behind a sync or a slow read; and the slow reads in line.
+        self.held = 0
         self.early: list[bytes] = []
         self.output: list[bytes] = []
         self.output_bytes = 0
-        self.stuffed = False  # has more to take than it should before its next reply
+        # Has more to take than it should before its next reply, or that has to wait for a turn.
+        self.stuffed = False
         self.dirty = False
         self.paused = False
         self.accepted_ms = self.heard_ms = now_ms

@@ -20,6 +20,7 @@ from zabd.replica.reads import READS
 from zabd.replica.stats import ClientStats
 from zabd.replica.throttle import Throttle
 from zabd.replica.watch_requests import WATCH_REQUESTS
+from zabd.replica.work import Work
 from zabd.znode_tree.watches import WatchTable
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Connections:
         self.watches = WatchTable()
         self.stats = ClientStats(READS.keys() | WATCH_REQUESTS.keys(), config.prefix_components)
         self.throttle = Throttle(config, self.stats)
+        self.work = Work()
         self.effects: list[Effect] = []
         self._dirty: list[Connection] = []
         self._overdone: list[Connection] = []
@@ -97,6 +99,7 @@ class Connections:
         while self._overdone:
             self.cut(self._overdone.pop())
         self.watches.sweep()
+        self.work.end_turn()
         effects: list[Effect] = []
         if self.effects:
             effects, self.effects = self.effects, effects
@@ -105,6 +108,7 @@ class Connections:
         if not self._dirty:
             return effects
         writes: list[Effect] = []
+        unanswered: list[Effect] = []
         for connection in self._dirty:
             output = connection.output
             if output:
@@ -116,10 +120,14 @@ class Connections:
                 connection.output_bytes = 0
                 if connection.stuffed:
                     effects.append(ReportDrained(connection.connection_id))
+            elif connection.stuffed:
+                unanswered.append(ReportDrained(connection.connection_id))
             connection.dirty = False
         self._dirty = []
         # A close takes effect after what was written before it.
-        return writes + effects
+        effects = writes + effects
+        # Who had to wait and got nothing in this turn comes first in the next one.
+        return unanswered + effects if unanswered else effects
 
     # ---- endings ---------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from zabd.replica.handshake import Handshake
 from zabd.replica.messages import Intent
 from zabd.replica.pipeline import FORWARDED_OPCODES, Pipeline
 from zabd.replica.reads import READS
+from zabd.replica.work import SLOW_READS, TurnIsOverError
 from zabd.wire import replies
 from zabd.wire.frames import HEADER_SIZE
 from zabd.wire.requests import PING_XID, decode_header, decode_op
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _WRITE_OPCODES = FORWARDED_OPCODES - {OpCode.SYNC, OpCode.CLOSE_SESSION}
 """Those behind which anything may follow at once."""
+
+_QUICK_READS = READS.keys() - SLOW_READS
 
 # A member of an enum is found through its class at each use; these take a tenth of that.
 _OPENING, _OPEN = ConnectionState.OPENING, ConnectionState.OPEN
@@ -71,6 +74,10 @@ class Intake(Pipeline):
             # What most requests come to: `_answer_here` without its call and second look-up.
             try:
                 reply = read(self.tree, self.watches, connection, xid, frame)
+            except TurnIsOverError:
+                self._line_up(connection, xid, opcode, frame)
+                self._postpone(connection)
+                return
             except ZabdError:
                 reply = self._answer_here(connection, xid, opcode, frame)  # knows what to say
             self.stats.answered_at_once += 1
@@ -98,7 +105,7 @@ class Intake(Pipeline):
         elif opcode == _AUTH:
             self._authenticate(connection, xid, frame)
         elif connection.queue or connection.stuffed:
-            self._enqueue(connection, Pending(xid, opcode, frame, self.now_ms))
+            self._line_up(connection, xid, opcode, frame)
         else:
             self.stats.answered_at_once += 1
             self.output(connection, self._answer_here(connection, xid, opcode, frame))
@@ -130,7 +137,7 @@ class Intake(Pipeline):
                 in_flight[request_id] = (connection, pending)
                 fields = (me, request_id, session_id, opcode, frame, identities)
                 intents.append(_make(Intent, fields))
-            elif opcode not in READS:
+            elif opcode not in _QUICK_READS:
                 behind = frame
                 break
             queue.append(pending)

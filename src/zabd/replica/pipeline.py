@@ -28,6 +28,7 @@ from zabd.replica.connections import OUTPUT_BYTES_MAX, Connections
 from zabd.replica.messages import Intent
 from zabd.replica.reads import READS
 from zabd.replica.watch_requests import WATCH_REQUESTS
+from zabd.replica.work import SLOW_READS, TurnIsOverError
 from zabd.wire import replies
 from zabd.wire.replies import NO_ZXID
 from zabd.wire.requests import decode_as
@@ -114,13 +115,32 @@ class Pipeline(Connections):
             if reply is None:
                 if pending.opcode in FORWARDED_OPCODES:
                     break
-                reply = self._answer_late(connection, pending)
+                try:
+                    reply = self._answer_late(connection, pending)
+                except TurnIsOverError:
+                    self._postpone(connection)
+                    return
             queue.popleft()
             self.output(connection, reply)
             settle(connection, pending, self.now_ms)
+            if connection.held and pending.opcode in SLOW_READS:
+                connection.held -= 1
+                self._ask_held(connection)
             if pending.opcode == OpCode.CLOSE_SESSION:
                 self._close_own(connection)
                 return
+
+    def _line_up(self, connection: Connection, xid: int, opcode: int, frame: bytes) -> None:
+        """Put what is no write in line."""
+        self._enqueue(connection, Pending(xid, opcode, frame, self.now_ms))
+        connection.held += opcode in SLOW_READS
+
+    def _postpone(self, connection: Connection) -> None:
+        """Go on in another turn, once the client has taken what there was for it."""
+        connection.stuffed = True
+        if not connection.dirty:
+            connection.dirty = True
+            self._dirty.append(connection)
 
     def _answer_late(self, connection: Connection, pending: Pending) -> bytes:
         """Answer what had to wait, if it still wants an answer."""
@@ -131,6 +151,8 @@ class Pipeline(Connections):
         if read is not None:
             try:
                 return read(self.tree, self.watches, connection, xid, frame)
+            except TurnIsOverError:
+                raise
             except ZabdError:
                 pass  # `_answer_here` knows what to say
         return self._answer_here(connection, xid, opcode, frame)
@@ -218,8 +240,10 @@ class Pipeline(Connections):
         self.ask(connection, pending)
 
     def _ask_held(self, connection: Connection) -> None:
-        """Hand on what waited for a sync, up to the first write behind the next sync."""
+        """Hand on what waited, up to the first write behind the next sync or slow read."""
         for pending in connection.queue:
+            if pending.opcode in SLOW_READS:
+                return
             if (
                 pending.opcode not in FORWARDED_OPCODES
                 or pending.request_id is not None

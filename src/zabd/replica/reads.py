@@ -18,9 +18,11 @@ from zabd.model.ops import (
     GetAllChildrenNumber,
     GetEphemerals,
     MultiRead,
+    MultiReadOp,
     OpCode,
     Sasl,
 )
+from zabd.model.paths import ROOT
 from zabd.model.results import (
     AclResult,
     AllChildrenNumberResult,
@@ -44,6 +46,7 @@ from zabd.znode_tree.znode import Znode, children_of, stat_of
 
 if TYPE_CHECKING:
     from zabd.replica.connection import Connection
+    from zabd.replica.work import Work
     from zabd.znode_tree.tree import ZnodeTree
     from zabd.znode_tree.watches import WatchTable
 
@@ -153,18 +156,18 @@ def multi_read(
 ) -> bytes:
     """multiRead: independent getData and getChildren, all from one state of the tree."""
     op = decode_as(MultiRead, frame)
-    results: list[MultiPart] = []
+    work = connection.work
+    work.require()
+    found = [_find(tree, connection, part.path) for part in op.ops]
+    work.spend(len(found))
     size_bytes = 0
-    for part in op.ops:
-        result = _read_one(tree, connection, part.opcode, part.path)
-        if isinstance(result, GetDataResult):
-            size_bytes += len(result.data or b"")
-        elif isinstance(result, ChildrenResult):
-            size_bytes += sum(map(len, result.children))
-        if size_bytes > MULTI_READ_BYTES_MAX:
+    for part, node in zip(op.ops, found, strict=True):
+        if isinstance(node, Znode):
+            size_bytes += _size_of(part, node, work)
+        if size_bytes > MULTI_READ_BYTES_MAX:  # before anything is made
             return replies.reply(xid, tree.zxid, ErrorCode.BAD_ARGUMENTS)
-        results.append(result)
-    body = replies.encode_result(OpCode.MULTI_READ, MultiResult(tuple(results)))
+    results = tuple(map(_read_one, op.ops, found))
+    body = replies.encode_result(OpCode.MULTI_READ, MultiResult(results))
     return replies.reply(xid, tree.zxid, 0, body)
 
 
@@ -178,8 +181,10 @@ def get_ephemerals(
         prefix = (
             ""  # blank, in the sense of Java, which takes control characters for blanks as well
         )
-    owned = sorted(tree.ephemerals.get(connection.session_id, ()))
-    paths = tuple(path for path in owned if path.startswith(prefix))
+    connection.work.require()
+    owned = tree.ephemerals.get(connection.session_id, ())
+    connection.work.spend(len(owned))
+    paths = tuple(sorted(path for path in owned if path.startswith(prefix)))
     body = replies.encode_result(OpCode.GET_EPHEMERALS, EphemeralsResult(paths))
     return replies.reply(xid, tree.zxid, 0, body)
 
@@ -194,7 +199,10 @@ def get_all_children_number(
         return _missing(tree, xid, op.path)
     if not may(connection, node.acl, _READ):
         return replies.reply(xid, tree.zxid, ErrorCode.NO_AUTH)
-    result = AllChildrenNumberResult(tree.descendant_count(op.path))
+    connection.work.require()
+    count = tree.descendant_count(op.path)
+    connection.work.spend(count)
+    result = AllChildrenNumberResult(count)
     body = replies.encode_result(OpCode.GET_ALL_CHILDREN_NUMBER, result)
     return replies.reply(xid, tree.zxid, 0, body)
 
@@ -265,12 +273,30 @@ def _listed(
     return node
 
 
-def _read_one(tree: ZnodeTree, connection: Connection, opcode: int, path: str) -> MultiPart:
+def _find(tree: ZnodeTree, connection: Connection, path: str) -> Znode | ErrorResult:
     node = tree.nodes.get(path)
     if node is None:
         return ErrorResult(ErrorCode.NO_NODE if path else ErrorCode.BAD_ARGUMENTS)
     if not may(connection, node.acl, _READ):
         return ErrorResult(ErrorCode.NO_AUTH)
-    if opcode == OpCode.GET_DATA:
+    return node
+
+
+def _size_of(part: MultiReadOp, node: Znode, work: Work) -> int:
+    """The length of the data, or of all names of children."""
+    if part.opcode == OpCode.GET_DATA:
+        return len(node.data or b"")
+    paths = node.children
+    if not paths:
+        return 0
+    work.spend(len(paths))
+    name_at = 1 if part.path == ROOT else len(part.path) + 1
+    return sum(map(len, paths)) - len(paths) * name_at
+
+
+def _read_one(part: MultiReadOp, node: Znode | ErrorResult) -> MultiPart:
+    if isinstance(node, ErrorResult):
+        return node
+    if part.opcode == OpCode.GET_DATA:
         return GetDataResult(node.data, stat_of(node))
     return ChildrenResult(tuple(children_of(node)))
