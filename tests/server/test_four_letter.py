@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from zabd.model.ids import SessionId
+from zabd.server import four_letter
 from zabd.server.config import ServerConfig, default_members
 from zabd.server.four_letter import WORDS, ConnectionReport, Spread, answer, version_line
 from zabd.server.keys import READ_ONLY_WORDS
@@ -284,6 +286,29 @@ def test_a_watch_on_a_strange_path_keeps_its_line() -> None:
             return [("/a\n\t0x1", [7])]
 
     assert answer("wchp", Strange()) == "/a\\n\\t0x1\n\t0x7\n\n"
+
+
+@pytest.mark.parametrize("word", ["wchp", "wchc"])
+def test_what_is_too_long_to_be_shown_is_not_made(
+    monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    """A million watches would stop the member for as long as they take to be written."""
+    monkeypatch.setattr(four_letter, "ANSWER_CHARACTERS_MAX", 10)
+
+    class Many(Values):
+        def watches_by_path(self) -> Iterator[tuple[str, Sequence[SessionId]]]:  # type: ignore[override]
+            yield "/a/path", [7]
+            yield from self.too_many()
+
+        def watches_by_session(self) -> Iterator[tuple[SessionId, Sequence[str]]]:  # type: ignore[override]
+            yield 7, ["/a/path"]
+            yield from self.too_many()
+
+        def too_many(self) -> Iterator[tuple[Any, Sequence[Any]]]:
+            raise AssertionError("nobody sees the next one")
+            yield
+
+    assert len(answer(word, Many())) == 10
 
 
 def test_hash_lists_digests() -> None:

@@ -7,6 +7,7 @@ Source: client protocol, section 21.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from zabd.model.ids import SessionId, format_session
@@ -127,11 +128,11 @@ class Report(Protocol):
         """The ephemerals of each session that has any."""
         ...
 
-    def watches_by_session(self) -> Sequence[tuple[SessionId, Sequence[str]]]:
+    def watches_by_session(self) -> Iterable[tuple[SessionId, Sequence[str]]]:
         """Watched paths of each session that is connected here and has any."""
         ...
 
-    def watches_by_path(self) -> Sequence[tuple[str, Sequence[SessionId]]]:
+    def watches_by_path(self) -> Iterable[tuple[str, Sequence[SessionId]]]:
         """Watching sessions of each path of the data table."""
         ...
 
@@ -174,6 +175,18 @@ def answer(word: str, report: Report) -> str:
     return WORDS[word](report)[:ANSWER_CHARACTERS_MAX]
 
 
+def _joined(lines: Iterable[str]) -> str:
+    """The lines, as far as they are shown: those behind are not even made."""
+    shown: list[str] = []
+    left = ANSWER_CHARACTERS_MAX
+    for line in lines:
+        shown.append(line)
+        left -= len(line)
+        if left <= 0:
+            break
+    return "".join(shown)
+
+
 def _always_allowed(word: str, report: Report) -> bool:
     """Clients in read-only mode look for a better server with `isro`."""
     return word == "isro" and report.config.read_only_enabled
@@ -202,8 +215,9 @@ def _srvr(report: Report) -> str:
 
 
 def _stat(report: Report) -> str:
-    clients = [f" {_brief(connection)}\n" for connection in report.connections()]
-    return "".join([_version_lines(report), "Clients:\n", *clients, "\n", *_server_lines(report)])
+    clients = (f" {_brief(connection)}\n" for connection in report.connections())
+    head = (_version_lines(report), "Clients:\n")
+    return _joined(chain(head, clients, ("\n",), _server_lines(report)))
 
 
 def _version_lines(report: Report) -> str:
@@ -239,7 +253,8 @@ def _brief(connection: ConnectionReport) -> str:
 
 
 def _cons(report: Report) -> str:
-    return "".join(f" {_full(connection)}\n" for connection in report.connections()) + "\n"
+    lines = (f" {_full(connection)}\n" for connection in report.connections())
+    return _joined(chain(lines, ("\n",)))
 
 
 def _full(connection: ConnectionReport) -> str:
@@ -301,7 +316,7 @@ def _ensemble_conf(config: ServerConfig) -> str:
 
 
 def _dump(report: Report) -> str:
-    return "".join([*_dump_sessions(report), *_dump_ephemerals(report), *_dump_links(report)])
+    return _joined(chain(_dump_sessions(report), _dump_ephemerals(report), _dump_links(report)))
 
 
 def _dump_sessions(report: Report) -> Iterator[str]:
@@ -354,11 +369,14 @@ def _wchp(report: Report) -> str:
 
 
 def _grouped(groups: Iterable[tuple[str, Sequence[str]]]) -> str:
-    lines: list[str] = []
+    return _joined(_group_lines(groups))
+
+
+def _group_lines(groups: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
     for head, items in groups:
-        lines.append(f"{head}\n")
-        lines.extend(f"\t{_line(item)}\n" for item in items)
-    return "".join(lines) + "\n"
+        yield f"{head}\n"
+        yield from (f"\t{_line(item)}\n" for item in items)
+    yield "\n"
 
 
 def _line(path: str) -> str:

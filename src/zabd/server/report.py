@@ -185,20 +185,20 @@ class MemberReport:
         """Of each session that has any."""
         return [(owner, list(paths)) for owner, paths in self._replica.tree.ephemerals.items()]
 
-    def watches_by_session(self) -> Sequence[tuple[SessionId, Sequence[str]]]:
+    def watches_by_session(self) -> Iterable[tuple[SessionId, Sequence[str]]]:
         """The table's watchers are connections."""
-        return [
+        return (
             (watcher.session_id, paths)
             for watcher, paths in self._clients.watches.by_watcher()
             if isinstance(watcher, Connection)
-        ]
+        )
 
-    def watches_by_path(self) -> Sequence[tuple[str, Sequence[SessionId]]]:
+    def watches_by_path(self) -> Iterable[tuple[str, Sequence[SessionId]]]:
         """The other way round."""
-        return [
+        return (
             (path, [w.session_id for w in watchers if isinstance(w, Connection)])
             for path, watchers in self._clients.watches.by_path()
-        ]
+        )
 
     def watch_summary(self) -> tuple[int, int, int]:
         """Connections, paths and watches."""
