@@ -1,11 +1,15 @@
 """Quotas through a whole ensemble: refused at the leader, counted alike on every member."""
 
+import pytest
 from tests.replica.harness import Client, Ensemble
 
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import ErrorCode
-from zabd.model.ops import Create, GetData, SetData
-from zabd.model.results import GetDataResult
+from zabd.model.ops import Create, Delete, GetData, Multi, SetData
+from zabd.model.results import GetDataResult, MultiResult
+from zabd.replica import leadership
+from zabd.wire.connection import Reply
+from zabd.znode_tree import quota_check
 
 LIMITS = "/zookeeper/quota/q/zookeeper_limits"
 STATS = "/zookeeper/quota/q/zookeeper_stats"
@@ -65,3 +69,55 @@ def test_unless_enforced_a_hard_quota_only_warns() -> None:
     ]
     assert member == ensemble.leader
     assert (fields["quota_on"], fields["used"], fields["limit"]) == ("/q", 2, 1)
+
+
+COUNTED = 20
+
+
+@pytest.fixture
+def crowd(monkeypatch: pytest.MonkeyPatch) -> tuple[Ensemble, Client]:
+    """A client of an ensemble in which more is below /q than a txn may count twice."""
+    monkeypatch.setattr(quota_check, "WALK_MAX", COUNTED)
+    monkeypatch.setattr(leadership, "WALK_MAX", COUNTED)
+    ensemble = Ensemble()
+    client = ensemble.connect(ensemble.followers[0])
+    for path in ("/q", "/zookeeper/quota/q"):
+        create(client, path)
+    for number in range(COUNTED):
+        create(client, f"/q/{number}")
+    return ensemble, client
+
+
+@pytest.mark.parametrize("path", [LIMITS, STATS])
+def test_one_multi_counts_as_much_as_a_turn_has_room_for(
+    crowd: tuple[Ensemble, Client], path: str
+) -> None:
+    """Its first quota may be on anything; nothing is left of one that is refused."""
+    ensemble, client = crowd
+    begin, end = Create(path, b"count=1", OPEN_ACL_UNSAFE, 0), Delete(path, -1)
+    refused = client.call(Multi((begin, end, begin, end)))
+    assert isinstance(refused.result, MultiResult)
+    assert [getattr(part, "code", 0) for part in refused.result.results] == [0, 0, -8, -2]
+    for members in ensemble.members.values():
+        assert path not in members.tree.nodes
+
+    assert client.call(Multi((begin, end))).error == ErrorCode.OK
+    assert client.call(begin).error == ErrorCode.OK
+    assert client.call(end).error == ErrorCode.OK
+    assert len({replica.tree.digest for replica in ensemble.members.values()}) == 1
+
+
+def test_after_a_long_count_the_next_batch_waits_until_all_have_counted(
+    crowd: tuple[Ensemble, Client],
+) -> None:
+    """Between two of them everybody does what else there is to do, and nothing is lost."""
+    ensemble, client = crowd
+    before = len(ensemble.logs[ensemble.leader])
+    begin, end = Create(LIMITS, b"count=1", OPEN_ACL_UNSAFE, 0), Delete(LIMITS, -1)
+    client.heard.clear()
+    client.send(*[begin, end] * 5)
+    ensemble.settle()
+
+    counts = [batch.count for batch in ensemble.logs[ensemble.leader][before:]]
+    assert counts == [1, 2, 2, 2, 2, 1]
+    assert [reply.error for reply in client.heard if isinstance(reply, Reply)] == [0] * 10

@@ -15,6 +15,8 @@ Invariants
     L5  The time in a batch never goes back, whatever the wall clock does.
     L6  A batch is closed by the bytes of its txns, not of the requests for them, and the last one
         fits as well, so that whatever was prepared can be proposed.
+    L7  A batch that made the members count many znodes for quotas is the last one until it is in
+        the tree here: between two of them everybody does what else there is to do.
 
 Source: client protocol, sections 3, 9 (leader time), 10, 14 and 15.
 """
@@ -40,7 +42,7 @@ from zabd.wire.requests import decode_op
 from zabd.wire.short_writes import split_create, split_set_data
 from zabd.znode_tree import txns
 from zabd.znode_tree.prepare import PrepareOptions, Preparer
-from zabd.znode_tree.quota_check import Trace
+from zabd.znode_tree.quota_check import WALK_MAX, Trace
 
 if TYPE_CHECKING:
     import random
@@ -123,6 +125,7 @@ class Leadership:
         self._last_proposed = Zxid(tree.zxid)
         self._expiring_ms: int | None = None  # as of when there are more to close
         self.space_low = False
+        self._counting = False  # see L7
         self.since_ms = now_ms
         self.last_time_ms = tree.time_ms
 
@@ -134,7 +137,7 @@ class Leadership:
     @property
     def wants_batch(self) -> bool:
         """Whether there is something to be prepared."""
-        return bool(self._gathered) or self._must_found
+        return not self._counting and (bool(self._gathered) or self._must_found)
 
     @property
     def has_answers(self) -> bool:
@@ -199,6 +202,7 @@ class Leadership:
             )
         size_bytes = 0
         gathered, owners = self._gathered, self.tracker.owners
+        walked_max = self._preparer.walked + WALK_MAX
         while gathered and len(entries) < BATCH_OPS_MAX and size_bytes < BATCH_BYTES_MAX:
             intent = gathered.popleft()
             origin, request_id, session_id, opcode, frame, _ = intent
@@ -208,6 +212,7 @@ class Leadership:
                 txn = self._prepare_shortly(intent, zxid, time_ms)
             if txn is None:
                 txn = self._prepare(intent, zxid, time_ms, now_ms)
+                self._counting = self._preparer.walked > walked_max
                 if txn is None:
                     continue
                 if txn[0] in _GROWN_KINDS:
@@ -216,6 +221,8 @@ class Leadership:
                 session_id = zxid
             entries.append((origin, request_id, session_id, txn))
             size_bytes += len(frame)
+            if self._counting:
+                break
         if not entries:
             return None
         self._last_proposed = Zxid(first + len(entries) - 1)
@@ -227,6 +234,7 @@ class Leadership:
     def delivered(self, zxid: Zxid) -> None:
         """Everything up to `zxid` is in the tree."""
         self._preparer.applied(zxid)
+        self._counting = self._counting and zxid < self._last_proposed
         self._release_syncs()
         if self._closing:
             waiting, self._closing = self._closing, []

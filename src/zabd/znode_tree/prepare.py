@@ -266,6 +266,11 @@ class Preparer:
         """The txn that ends a session, its ephemerals in flight included; for expiry."""
         return self.prepare(zxid, time_ms, session_id, (), CloseSession())
 
+    @property
+    def walked(self) -> int:
+        """How many znodes were counted so far because a quota began."""
+        return self._quotas.walked
+
     def session_is_live(self, session_id: int) -> bool:
         """Whether ops of this session are accepted: it is open, or opening, and not closing."""
         return self._outstanding.session_is_live(session_id)
@@ -300,7 +305,7 @@ class Preparer:
         if counted:
             self._quotas.charge(request.zxid, path, 1, size_bytes)
         if path.startswith(QUOTA_PREFIX):
-            self._quotas.limits_set(request.zxid, path, op.data)
+            self._quotas.created(request.zxid, path, op.data)
         return txns.create(path, op.data, acl, owner, above.created)
 
     def _sequential(self, path: str, parent: ZnodeView) -> str:

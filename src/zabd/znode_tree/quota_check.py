@@ -6,6 +6,8 @@ Invariants
         exceed what each of them alone would not.
     U2  A pending quota stands for the newest txn in flight that touches it and is dropped exactly
         when that txn is applied; the tree then says the same (as O2 of `outstanding`).
+    U3  One txn counts what is below quotas, which every member does in applying it, until that is
+        more than `WALK_MAX`; no more is counted in a multi then.
 
 Client protocol, sections 12 and 17.
 """
@@ -14,15 +16,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from zabd.model.errors import QuotaExceededError
+from zabd.model.errors import BadArgumentsError, QuotaExceededError
 from zabd.model.quotas import parse_limits
 from zabd.znode_tree.outstanding import Outstanding
-from zabd.znode_tree.quotas import Quota, ancestors_and_self, limited_path
+from zabd.znode_tree.quotas import Quota, ancestors_and_self, counted_path, limited_path
 from zabd.znode_tree.tree import ZnodeTree
 
 Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]
+
+
+WALK_MAX: Final = 20_000
+"""Znodes counted in one txn, and in one batch of them, before the next one begins: 0.2 us each."""
 
 
 class _Absence:
@@ -41,9 +47,20 @@ class QuotaCheck:
     """The quotas as they will be; `trace` hears of limits that are exceeded and only warn.
 
     `pending` has those in flight: where neither it nor the tree has any, no write asks any more.
+    `walked` are the znodes that were counted because a quota began.
     """
 
-    __slots__ = ("_chars_max", "_enforced", "_outstanding", "_steps", "_trace", "_tree", "pending")
+    __slots__ = (
+        "_chars_max",
+        "_enforced",
+        "_outstanding",
+        "_steps",
+        "_trace",
+        "_tree",
+        "_walked_at",
+        "pending",
+        "walked",
+    )
 
     def __init__(
         self, tree: ZnodeTree, outstanding: Outstanding, trace: Trace, *, enforced: bool
@@ -55,6 +72,8 @@ class QuotaCheck:
         self.pending: dict[str, _Pending] = {}
         self._steps: deque[_Step] = deque()
         self._chars_max = 0
+        self.walked = 0
+        self._walked_at = (0, 0)  # the zxid of the last walk, and `walked` before its first one
 
     def require_room(self, path: str, znodes: int, size_bytes: int) -> None:
         """Whether `path` may come (znodes 1), or its data grow by that much.
@@ -97,8 +116,24 @@ class QuotaCheck:
         subject = limited_path(path)
         if subject is not None:
             quota = self._view(subject)
-            usage = self._outstanding.usage_below(subject) if quota is None else quota[1:]
+            usage = self._walk(zxid, subject) if quota is None else quota[1:]
             self._put(zxid, subject, Quota(parse_limits(data), *usage))
+
+    def created(self, zxid: int, path: str, data: bytes | None) -> None:
+        """From `zxid` on `path` will be there, with this: as `limits_set`, or it shows a usage."""
+        self.limits_set(zxid, path, data)
+        subject = counted_path(path)
+        if subject is not None and self._view(subject) is None:
+            self._walk(zxid, subject)  # as every member will
+
+    def _walk(self, zxid: int, subject: str) -> tuple[int, int]:
+        if zxid != self._walked_at[0]:
+            self._walked_at = (zxid, self.walked)
+        elif self.walked - self._walked_at[1] > WALK_MAX:  # only where there are several: U3
+            raise BadArgumentsError(f"a multi counts no more than {WALK_MAX} znodes for quotas")
+        usage = self._outstanding.usage_below(subject)
+        self.walked += usage[0]
+        return usage
 
     def removed(self, zxid: int, path: str) -> None:
         """From `zxid` on nothing will be at `path`: a quota ends if that was its place."""
