@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from random import Random
+from time import process_time
 
 import pytest
 
@@ -149,6 +150,16 @@ def test_noise_is_no_answer(token: bytes) -> None:
     server.step(b"")
     with pytest.raises(AuthFailedError):
         server.step(token)
+
+
+@pytest.mark.parametrize("token", [b"a" * 4096, b"a=" * 2047 + b'"', b"," * 4095 + b'"'])
+def test_noise_takes_no_longer_than_it_is(token: bytes) -> None:
+    """A millisecond and not a tenth of a second: anybody may send it, many times."""
+    begun_s = process_time()
+    for _ in range(30):
+        with pytest.raises(AuthFailedError):
+            directives(token)
+    assert process_time() - begun_s < 1
 
 
 def test_quotes_may_hold_commas_and_quotes() -> None:

@@ -34,7 +34,8 @@ TOKEN_BYTES_MAX: Final = 4096
 _NONCE_BITS: Final = 256
 _FIRST_USE: Final = b"00000001"
 _DIRECTIVE: Final = re.compile(
-    rb'[\s,]*([A-Za-z-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))\s*(?=,|$)'
+    # No part can end where the next one begins, so none is tried again with less of it.
+    rb'[\s,]*+([A-Za-z-]++)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s",]++))\s*+(?=,|$)'
 )
 
 
@@ -211,9 +212,7 @@ def directives(token: bytes) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     at = 0
-    for match in _DIRECTIVE.finditer(token):
-        if match.start() != at:
-            break
+    while match := _DIRECTIVE.match(token, at):
         at = match.end()
         quoted = match[2]
         value = match[3] if quoted is None else re.sub(rb"\\(.)", rb"\1", quoted, flags=re.DOTALL)
