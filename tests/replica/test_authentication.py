@@ -28,6 +28,7 @@ from zabd.model.ops import (
     SetAcl,
     SetData,
     SetWatches,
+    Sync,
     WhoAmI,
 )
 from zabd.model.results import AclResult, GetDataResult, MultiResult, SaslResult
@@ -124,6 +125,27 @@ def test_users_of_sasl_prove_who_they_are() -> None:
     assert client.call(GetAcl("/mine")).result.acl == (Acl(31, "sasl", "bob"),)
     other = ensemble.connect(ensemble.followers[0])
     assert other.call(Exists("/")).error == ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH
+
+
+def test_what_is_pipelined_behind_sasl_is_its_users() -> None:
+    """Also where the exchange has to wait for a write before it."""
+    ensemble = Ensemble(sasl_users=Users({"bob": "pw"}))
+    client = ensemble.connect(ensemble.followers[0])
+    exchange = ClientExchange("bob", "pw", Random(1))
+    challenge = client.call(Sasl(b""))
+    assert isinstance(challenge.result, SaslResult)
+    token = exchange.step(challenge.result.token or b"")
+
+    client.heard.clear()
+    mine = Create("/mine", b"", CREATOR_ALL_ACL, 0)
+    client.send(Create("/n", b"", None, 0), Sasl(token), mine, Sync("/"), SetData("/mine", b"x"))
+    ensemble.settle()
+
+    answers = [answer.error for answer in client.heard if isinstance(answer, Reply)]
+    assert answers == [ErrorCode.INVALID_ACL, 0, 0, 0, 0]
+    assert client.call(GetAcl("/mine")).result.acl == (Acl(31, "sasl", "bob"),)
+    connection = ensemble.members[client.member].clients.connections[client.connection_id]
+    assert connection.held == 0
 
 
 def test_who_proves_nothing_by_sasl_is_cut_off() -> None:

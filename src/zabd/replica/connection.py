@@ -3,9 +3,9 @@
 Invariants
     C1  Replies leave in the order their requests came in; only pings may overtake.
     C2  A read is answered only after every earlier write and sync of its connection; a write is
-        handed on only after every earlier sync is answered, and every earlier read that may have
-        to wait for a turn (`work`). So operations take effect in issue order, reads and writes
-        mixed.
+        handed on only after every earlier sync is answered, every earlier read that may have to
+        wait for a turn (`work`), and every step of SASL. So operations take effect in issue order,
+        reads and writes mixed.
 
 Source: client protocol, section 3.
 """
@@ -116,7 +116,7 @@ class Connection:
         self.queue = NO_REQUESTS
         self.queued_bytes = 0
         self.syncs_pending = 0  # asked of the leader and not answered
-        # Not asked of the leader yet, behind a sync or a slow read; and the slow reads in line.
+        # Not asked of the leader yet, behind a sync or what else holds writes; and these, in line.
         self.held = 0
         self.early: list[bytes] = []
         self.output: list[bytes] = []

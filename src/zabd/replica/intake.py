@@ -19,9 +19,9 @@ from zabd.replica.connection import Connection, ConnectionState, Pending
 from zabd.replica.connections import OUTPUT_BYTES_MAX
 from zabd.replica.handshake import Handshake
 from zabd.replica.messages import Intent
-from zabd.replica.pipeline import FORWARDED_OPCODES, Pipeline
+from zabd.replica.pipeline import FORWARDED_OPCODES, HOLDING_OPCODES, Pipeline
 from zabd.replica.reads import READS
-from zabd.replica.work import SLOW_READS, TurnIsOverError
+from zabd.replica.work import TurnIsOverError
 from zabd.wire import replies
 from zabd.wire.frames import HEADER_SIZE
 from zabd.wire.requests import PING_XID, decode_header, decode_op
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _WRITE_OPCODES = FORWARDED_OPCODES - {OpCode.SYNC, OpCode.CLOSE_SESSION}
 """Those behind which anything may follow at once."""
 
-_QUICK_READS = READS.keys() - SLOW_READS
+_QUICK_READS = READS.keys() - HOLDING_OPCODES
 
 # A member of an enum is found through its class at each use; these take a tenth of that.
 _OPENING, _OPEN = ConnectionState.OPENING, ConnectionState.OPEN

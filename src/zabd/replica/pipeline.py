@@ -59,6 +59,10 @@ FORWARDED_OPCODES = frozenset(
 )
 """What only the leader can decide; everything else is answered here."""
 
+HOLDING_OPCODES = SLOW_READS | {OpCode.SASL}
+"""What is answered here, and before a write behind it is handed on: it may have to wait for a turn,
+or says whose the write is."""
+
 
 # A member of an enum is found through its class at each use; these take a tenth of that.
 _CLOSE_SESSION, _SYNC = int(OpCode.CLOSE_SESSION), int(OpCode.SYNC)
@@ -123,7 +127,7 @@ class Pipeline(Connections):
             queue.popleft()
             self.output(connection, reply)
             settle(connection, pending, self.now_ms)
-            if connection.held and pending.opcode in SLOW_READS:
+            if connection.held and pending.opcode in HOLDING_OPCODES:
                 connection.held -= 1
                 self._ask_held(connection)
             if pending.opcode == OpCode.CLOSE_SESSION:
@@ -133,7 +137,7 @@ class Pipeline(Connections):
     def _line_up(self, connection: Connection, xid: int, opcode: int, frame: bytes) -> None:
         """Put what is no write in line."""
         self._enqueue(connection, Pending(xid, opcode, frame, self.now_ms))
-        connection.held += opcode in SLOW_READS
+        connection.held += opcode in HOLDING_OPCODES
 
     def _postpone(self, connection: Connection) -> None:
         """Go on in another turn, once the client has taken what there was for it."""
@@ -240,9 +244,9 @@ class Pipeline(Connections):
         self.ask(connection, pending)
 
     def _ask_held(self, connection: Connection) -> None:
-        """Hand on what waited, up to the first write behind the next sync or slow read."""
+        """Hand on what waited, up to the next sync or what else holds writes."""
         for pending in connection.queue:
-            if pending.opcode in SLOW_READS:
+            if pending.opcode in HOLDING_OPCODES:
                 return
             if (
                 pending.opcode not in FORWARDED_OPCODES
