@@ -102,6 +102,7 @@ class Ensemble:
         self.members: dict[MemberId, Replica] = {}
         self.logs: dict[MemberId, list[Batch]] = {}
         self.stopped: dict[MemberId, str] = {}
+        self.distrusted: set[MemberId] = set()
         self.snapshots: dict[MemberId, list[bytes]] = {}
         self.space_low = False
         self.traces: list[tuple[MemberId, str, dict[str, object]]] = []
@@ -294,8 +295,9 @@ class Ensemble:
                 self._later(member, self._find(member, request_id, zxid))
             case zab.StreamRecords(link, after, upto, told):
                 self._stream(member, link, after, upto, told=told)
-            case zab.Stop(reason):
+            case zab.Stop(reason, distrust):
                 self.stopped[member] = reason
+                self.distrusted |= {member} if distrust else set()
             case _:
                 raise AssertionError(f"this harness cannot do {effect}")
 

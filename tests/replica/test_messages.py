@@ -13,6 +13,7 @@ from zabd.replica.messages import (
     Answer,
     AnswerKind,
     Answers,
+    Differs,
     DigestAt,
     Forward,
     Intent,
@@ -45,6 +46,7 @@ _messages: st.SearchStrategy[Message] = st.one_of(
         lambda items: Answers(tuple(items))
     ),
     st.builds(DigestAt, _u32, st.integers(0, 2**64 - 1)),
+    st.builds(Differs, _u32, st.integers(0, 2**64 - 1), st.booleans()),
 )
 
 

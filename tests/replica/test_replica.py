@@ -52,6 +52,7 @@ from zabd.replica.config import DIGEST_INTERVAL_TXNS
 from zabd.replica.effects import TakeSnapshot
 from zabd.replica.events import SnapshotTaken, SnapshotWanted, SpaceLow
 from zabd.replica.gathering import GATHER_MS_MAX
+from zabd.replica.messages import DigestAt
 from zabd.replica.rebuild import TreeBuilder
 from zabd.wire.connection import Event, Reply
 from zabd.zab import effects as zab
@@ -634,13 +635,18 @@ def test_observers_serve_and_forward(ensemble: Ensemble) -> None:
     assert result.children == ("n", "zookeeper")
 
 
-def test_equal_members_find_equal_digests(ensemble: Ensemble) -> None:
-    """M1: the leader's word is compared at the same zxid on every learner."""
-    client = ensemble.connect(ensemble.followers[0])
-    client.call(create("/n"))
+def until_digests_are_compared(ensemble: Ensemble, client: Client) -> None:
+    """Write to /n until all have come to where they look."""
     for _ in range(DIGEST_INTERVAL_TXNS // 100 + 2):
         client.send(*[SetData("/n", b"x") for _ in range(100)])
         ensemble.settle()
+
+
+def test_equal_members_find_equal_digests(ensemble: Ensemble) -> None:
+    """M1: every member's word is compared at the same zxid."""
+    client = ensemble.connect(ensemble.followers[0])
+    client.call(create("/n"))
+    until_digests_are_compared(ensemble, client)
     assert ensemble.stopped == {}
     assert len({replica.tree.digest for replica in ensemble.members.values()}) == 1
     assert all(replica._digests for replica in ensemble.members.values())
@@ -653,11 +659,64 @@ def test_a_member_whose_tree_differs_stops(ensemble: Ensemble) -> None:
     client = ensemble.connect(ensemble.leader)
     client.call(create("/n"))
     replica.tree._sum ^= 1
-    for _ in range(DIGEST_INTERVAL_TXNS // 100 + 2):
-        client.send(*[SetData("/n", b"x") for _ in range(100)])
-        ensemble.settle()
-    assert "differs from the leader's" in ensemble.stopped[follower]
+    until_digests_are_compared(ensemble, client)
+    assert "differs from that of most members" in ensemble.stopped[follower]
     assert list(ensemble.stopped) == [follower]
+
+
+@pytest.mark.parametrize("observers", [0, 1])
+def test_a_leader_whose_tree_differs_from_all_others_is_the_one_that_stops(
+    observers: int,
+) -> None:
+    """F29: it is one of them. The others have the right data, and throw nothing away."""
+    ensemble = Ensemble(3, observers=observers)
+    client = ensemble.connect(ensemble.leader)
+    client.call(create("/n"))
+    ensemble.members[ensemble.leader].tree._sum ^= 1
+    until_digests_are_compared(ensemble, client)
+    assert [*ensemble.stopped] == [ensemble.leader]
+    assert ensemble.distrusted == {ensemble.leader}
+
+
+def test_an_observer_whose_tree_differs_stops() -> None:
+    """It has no say in whose tree is right."""
+    ensemble = Ensemble(3, observers=1)
+    client = ensemble.connect(ensemble.leader)
+    client.call(create("/n"))
+    ensemble.members[4].tree._sum ^= 1
+    until_digests_are_compared(ensemble, client)
+    assert [*ensemble.stopped] == [4]
+
+
+@pytest.mark.parametrize("leader_is_wrong", [False, True])
+def test_of_two_members_that_differ_both_go_back_to_their_disks(*, leader_is_wrong: bool) -> None:
+    """V1: the third is away, so nobody can say whose tree is wrong, and nothing is thrown away."""
+    ensemble = Ensemble(3)
+    leader, (follower, away) = ensemble.leader, ensemble.followers
+    client = ensemble.connect(leader)
+    client.call(create("/n"))
+    ensemble.kill(away)
+    ensemble.members[leader if leader_is_wrong else follower].tree._sum ^= 1
+    until_digests_are_compared(ensemble, client)
+    assert "no quorum agrees" in ensemble.stopped[follower]
+    assert leader not in ensemble.stopped
+
+    ensemble.kill(follower)
+    assert "no quorum agrees" in ensemble.stopped[leader]
+    assert not ensemble.distrusted
+
+
+def test_a_digest_of_what_is_not_committed_costs_the_link(ensemble: Ensemble) -> None:
+    """Else a broken member could push out what the others said."""
+    follower = ensemble.followers[0]
+    replica = ensemble.members[follower]
+    links = ensemble.members[ensemble.leader].peer.learner_links
+    [link] = [link for link, member in links.items() if member == follower]
+    assert replica.peer.leader_link is not None
+    replica._carry(replica.peer.leader_link, DigestAt(Zxid.of(9, 9), 1))
+    ensemble.elapse(follower)
+    ensemble.settle()
+    assert link not in ensemble.members[ensemble.leader].peer.learner_links
 
 
 def test_a_standalone_member_needs_nobody() -> None:

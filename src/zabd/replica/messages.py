@@ -115,13 +115,25 @@ class Answers:
 
 @value
 class DigestAt:
-    """Leader to member: the digest my tree had at this zxid; yours must be the same."""
+    """Member to leader: the digest my tree had at this zxid; all of ours must be the same."""
 
     zxid: int
     digest: int
 
 
-Message: TypeAlias = Forward | Touches | Answers | DigestAt
+@value
+class Differs:
+    """Leader to member: your tree is not as it should be, if it had another digest than this.
+
+    `decided`: a quorum's trees had this one. Else it is mine, and no quorum agrees on any.
+    """
+
+    zxid: int
+    digest: int
+    decided: bool
+
+
+Message: TypeAlias = Forward | Touches | Answers | DigestAt | Differs
 
 _make_intent = partial(tuple.__new__, Intent)
 """An intent of its fields, in a third of the time of the constructor, which is a call in Python."""
@@ -143,7 +155,7 @@ _NOT_OURS = (
     msgpack.UnpackException,
 )
 
-_FORWARD, _TOUCHES, _ANSWERS, _DIGEST_AT = range(4)
+_FORWARD, _TOUCHES, _ANSWERS, _DIGEST_AT, _DIFFERS = range(5)
 
 
 def encode(message: Message) -> bytes:
@@ -180,6 +192,8 @@ def _as_list(message: Message) -> list[object]:
             return [_ANSWERS, answers]
         case DigestAt(zxid, digest):
             return [_DIGEST_AT, zxid, digest]
+        case Differs(zxid, digest, decided):
+            return [_DIFFERS, zxid, digest, decided]
 
 
 def _pack_intents(intents: tuple[Intent, ...]) -> list[object]:
@@ -272,9 +286,14 @@ def _read_digest_at(_origin: MemberId, zxid: int, digest: int) -> DigestAt:
     return DigestAt(int(zxid), int(digest))
 
 
+def _read_differs(_origin: MemberId, zxid: int, digest: int, decided: object) -> Differs:
+    return Differs(int(zxid), int(digest), bool(decided))
+
+
 _READERS: dict[int, Callable[..., Message]] = {
     _FORWARD: _read_forward,
     _TOUCHES: _read_touches,
     _ANSWERS: _read_answers,
     _DIGEST_AT: _read_digest_at,
+    _DIFFERS: _read_differs,
 }

@@ -7,7 +7,7 @@ client connection, however much came in.
 
 Invariants
     M1  The tree is changed by delivered batches alone, in zxid order; a digest that differs from
-        the leader's at the same zxid stops the member.
+        that of a quorum at the same zxid stops the member, the leader too.
     M2  What a member knows as leader exists only while its peer is the established leader.
     M3  Frames carried for the replica count only on the link the peer stands by.
 
@@ -30,6 +30,7 @@ from zabd.replica.config import (
     Clock,
     ReplicaConfig,
 )
+from zabd.replica.digests import DIGESTS_KEPT, DigestTally
 from zabd.replica.effects import Effect, TakeSnapshot
 from zabd.replica.events import Drained, Event, SnapshotTaken, SnapshotWanted, SpaceLow
 from zabd.replica.leadership import Leadership
@@ -37,6 +38,7 @@ from zabd.replica.messages import (
     FORWARD_BYTES_MAX,
     INTENT_BYTES,
     Answers,
+    Differs,
     DigestAt,
     Forward,
     Intent,
@@ -70,9 +72,6 @@ Trace: TypeAlias = Callable[[str, Mapping[str, object]], None]
 LATE_LOG_TREES = 2
 """A snapshot under way is late once the log behind it is so many times as large as the tree. At
 20,000 small sets a second it is not; a start reads such a log in the time of two trees."""
-
-DIGESTS_KEPT = 64
-"""Digests remembered for comparison; a leader's word comes right behind its commit."""
 
 
 class Replica:
@@ -112,6 +111,8 @@ class Replica:
         self._turn_ms = 0  # the last one's time
         self._digests: dict[int, int] = {}
         self._digest_order: deque[int] = deque()
+        self._tally: DigestTally | None = None  # while it leads
+        self._doubt: str | None = None  # why it does not go on when its leadership is over
         self._txns_since_snapshot, self._bytes_since_snapshot = replayed
         self._taking_snapshot = False
         self._space_low = False
@@ -279,8 +280,11 @@ class Replica:
                 self.config, self.tree, self._rng, wall_ms, now_ms, self._trace
             )
             self.leadership.space_low = self._space_low
+            self._tally = DigestTally(self.peer.quorum)
         elif not leads:
-            self.leadership = None  # M2
+            self.leadership = self._tally = None  # M2
+            if self._doubt is not None:
+                self._effects.append(zab_effects.Stop(self._doubt))
         self._update_serving()
 
     def _update_serving(self) -> None:
@@ -371,10 +375,11 @@ class Replica:
         self._digest_order.append(zxid)
         if len(self._digest_order) > DIGESTS_KEPT:
             del self._digests[self._digest_order.popleft()]
-        if self.leadership is not None:
-            payload = messages.encode(DigestAt(zxid, self.tree.digest))
-            for link in self.peer.learner_links:
-                self._effects.append(zab_effects.Send(link, Carried(payload)))
+        link = self.peer.leader_link
+        if self._tally is not None:
+            self._take_digest(self._tally, self.me, zxid, self.tree.digest)
+        elif link is not None and self.peer.accepts(link):
+            self._carry(link, DigestAt(zxid, self.tree.digest))
 
     def _snapshot_due(self) -> bool:
         config = self.config
@@ -388,19 +393,40 @@ class Replica:
         # snapshot any sooner is dearer than that log is.
         return logged_bytes * 2 >= self.tree.data_bytes - SMALL_TREE_BYTES
 
-    def _compare_digest(self, zxid: int, digest: int) -> None:
+    def _take_digest(self, tally: DigestTally, member: MemberId, zxid: int, digest: int) -> None:
+        """A member's word, or our own: does anybody's tree differ now from what a quorum has?"""
+        tally.tell(zxid, member, digest)
+        links = self.peer.learner_links
+        right, mine = tally.right(zxid), self._digests.get(zxid)
+        decided = right is not None
+        if right is None and mine is not None and tally.is_open(zxid, [self.me, *links.values()]):
+            # Whose tree is wrong cannot be known, ours may be: everyone goes back to his own disk.
+            # We do so last, when those that differ have left us without a quorum.
+            self._doubt = _doubt(zxid)
+            right = mine
+        if right is None:
+            return
+        differing = tally.others(zxid, right)
+        for link, other in links.items():
+            if other in differing:
+                self._carry(link, Differs(zxid, right, decided))
+        if self.me in differing:
+            self._differs(zxid, right, decided=decided)
+
+    def _differs(self, zxid: int, digest: int, *, decided: bool) -> None:
+        """At this zxid the tree should have had that digest: did it?"""
         mine = self._digests.get(zxid)
         if mine is None or mine == digest:
             return
         self.digest_mismatch = (zxid, mine, digest)
-        self._effects.append(
-            zab_effects.Stop(
-                f"the tree differs from the leader's at {Zxid(zxid)!r}: digest {mine:016x} here, "
-                f"{digest:016x} there; this member stops rather than serve wrong data: "
-                "start it again, and the others rebuild it",
-                distrust=True,
+        reason = _doubt(zxid)
+        if decided:
+            reason = (
+                f"the tree differs from that of most members at {Zxid(zxid)!r}: digest "
+                f"{mine:016x} here, {digest:016x} there; this member stops rather than serve wrong "
+                "data: start it again, and the others rebuild it"
             )
-        )
+        self._effects.append(zab_effects.Stop(reason, distrust=decided))
 
     # ---- leading ---------------------------------------------------------------------------
 
@@ -486,7 +512,14 @@ class Replica:
             case Touches(ages_ms):
                 for session_id, age_ms in ages_ms:
                     leadership.tracker.touch(session_id, now_ms - age_ms)
-            case Answers() | DigestAt():
+            case DigestAt(zxid, digest):
+                if zxid > self.peer.committed_zxid:
+                    raise RemoteProtocolError(
+                        f"member {member} has a digest at {Zxid(zxid)!r}, which is not committed"
+                    )
+                if self._tally is not None:
+                    self._take_digest(self._tally, member, zxid, digest)
+            case Answers() | Differs():
                 raise RemoteProtocolError(
                     f"{type(message).__name__} is for learners, not from them"
                 )
@@ -497,9 +530,9 @@ class Replica:
             case Answers(answers):
                 for answer in answers:
                     self.clients.answered(answer, now_ms)
-            case DigestAt(zxid, digest):
-                self._compare_digest(zxid, digest)
-            case Forward() | Touches():
+            case Differs(zxid, digest, decided):
+                self._differs(zxid, digest, decided=decided)
+            case Forward() | Touches() | DigestAt():
                 raise RemoteProtocolError(f"{type(message).__name__} is for leaders, not from them")
 
     # ---- time ------------------------------------------------------------------------------
@@ -526,3 +559,10 @@ class Replica:
             self.leadership.expire(now_ms)
         elif touches and self.peer.leader_link is not None and self.serving:
             self._carry(self.peer.leader_link, Touches(touches))
+
+
+def _doubt(zxid: int) -> str:
+    return (
+        f"the members' trees differ at {Zxid(zxid)!r}, and no quorum agrees on one; this member "
+        "stops rather than serve wrong data: start it again, and it rebuilds its tree from its disk"
+    )

@@ -35,6 +35,7 @@ from zabd.zab.leading import Leading
 from zabd.zab.log import LogPosition
 from zabd.zab.member import Follow, Lead, Look, Member, Trace, Transition
 from zabd.zab.messages import PeerState, Standing
+from zabd.zab.quorum import MajorityQuorum
 
 if TYPE_CHECKING:
     from random import Random  # only its type: chance is passed in
@@ -145,6 +146,11 @@ class Peer:
     def deadline_ms(self) -> int | None:
         """When to step with Elapsed at the latest, if nothing else happens."""
         return self._role.deadline_ms if self._started else None
+
+    @property
+    def quorum(self) -> MajorityQuorum:
+        """How many of which voters are enough."""
+        return self._m.quorum
 
     @property
     def state(self) -> PeerState:
