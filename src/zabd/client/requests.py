@@ -11,7 +11,7 @@ Invariants
 from collections import deque
 from collections.abc import Hashable
 
-from zabd.model.errors import LocalProtocolError, RemoteProtocolError
+from zabd.model.errors import RemoteProtocolError, TooManyRequestsError
 from zabd.model.ops import CloseSession, Op
 from zabd.wire.frames import HEADER_SIZE
 from zabd.wire.requests import encode_record, pack_header
@@ -58,10 +58,10 @@ class Requests:
         """Let it wait for its turn.
 
         Raises:
-            LocalProtocolError: too many do already.
+            TooManyRequestsError: too many do already.
         """
         if len(self.waiting) >= QUEUED_MAX:
-            raise LocalProtocolError(
+            raise TooManyRequestsError(
                 f"{QUEUED_MAX} requests wait already; await some before sending more"
             )
         self.waiting.append(request)

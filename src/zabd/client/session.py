@@ -236,8 +236,9 @@ class Session:
         The watcher is registered when the answer shows that the server holds the watch.
 
         Raises:
-            LocalProtocolError: too many requests wait already, or this one is larger than a server
-                takes, which would close the connection without an answer.
+            TooManyRequestsError: too many requests wait already.
+            LocalProtocolError: it is larger than a server takes, which would close the connection
+                without an answer.
             TypeError, ValueError: the op cannot be encoded.
             ClosingError: the session is being closed.
             SessionExpiredError: the session is over.

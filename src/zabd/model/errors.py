@@ -58,6 +58,10 @@ class LocalProtocolError(ZabdError):
     """The caller asked for what the protocol does not allow; nothing has changed."""
 
 
+class TooManyRequestsError(LocalProtocolError):
+    """So many requests wait in the client that it takes no more; this one was not sent."""
+
+
 class RemoteProtocolError(ZabdError):
     """The other side sent what the protocol does not allow; only its link has to go."""
 

@@ -1,9 +1,9 @@
 """The client bound to one session: what a recipe writes under a lock must not outlive the lock.
 
 Every request fails with `SessionExpiredError` as soon as the client has another session, even if it
-only waited for a connection. What a server refuses for now, because it has no quorum or too much to
-do, has not happened and is asked for again, as long as the session lives. `insist` repeats what may
-safely happen twice until it is answered.
+only waited for a connection. What is refused for now, by a server that has no quorum or too much to
+do, or because too much waits in the client already, has not happened and is asked for again, as
+long as the session lives. `insist` repeats what may safely happen twice until it is answered.
 
 Invariants
     I1  One and the same request is sent again at most `RESENDS_MAX` times because its connection
@@ -23,6 +23,7 @@ from zabd.model.errors import (
     NoNodeError,
     NotReadOnlyError,
     ThrottledOpError,
+    TooManyRequestsError,
     UnimplementedError,
 )
 from zabd.model.ids import SessionId
@@ -53,8 +54,8 @@ RESENDS_MAX = 16
 _PAUSE_MAX = 1.0
 _FIRST_PAUSE = 0.05
 
-NOT_NOW = (NotReadOnlyError, ThrottledOpError)
-"""What a server says of a request that it has not executed, and would later."""
+NOT_NOW = (NotReadOnlyError, ThrottledOpError, TooManyRequestsError)
+"""What is said of a request that was not executed, and may be later: by a server, or the client."""
 NOT_NOW_PAUSE_S = 0.25
 """Until it is asked again: an election takes about as long."""
 

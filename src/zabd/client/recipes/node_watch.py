@@ -20,7 +20,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 from zabd.client.client import Client
 from zabd.client.events import EventStream
-from zabd.model.errors import KeeperError, LocalProtocolError, NoNodeError
+from zabd.model.errors import KeeperError, LocalProtocolError, NoNodeError, TooManyRequestsError
 from zabd.model.paths import check_path
 from zabd.model.stat import Stat
 from zabd.model.watch_events import WatchEvent
@@ -83,7 +83,7 @@ class NodeWatch(ABC, Generic[V]):
                 raise StopAsyncIteration
             try:
                 return await self._read()
-            except KeeperError as error:
+            except (KeeperError, TooManyRequestsError) as error:
                 log.info("reading %s again: %s", self.path, error)
             except LocalProtocolError:
                 if not self._client.closed:

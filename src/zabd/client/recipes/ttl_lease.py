@@ -29,7 +29,7 @@ from typing import NamedTuple, Self
 
 from zabd.client.client import Client
 from zabd.client.events import EventStream
-from zabd.client.recipes.bound import Resends
+from zabd.client.recipes.bound import NOT_NOW, NOT_NOW_PAUSE_S, Resends
 from zabd.client.recipes.claim import Claim
 from zabd.client.recipes.lock import LockLostError, LockTimeoutError
 from zabd.model.acl import Acl
@@ -41,6 +41,7 @@ from zabd.model.errors import (
     NoNodeError,
     OperationTimeoutError,
     SessionExpiredError,
+    TooManyRequestsError,
 )
 from zabd.model.paths import check_path
 from zabd.model.results import GetDataResult
@@ -196,7 +197,7 @@ class TtlLease:
             await asyncio.sleep(self.ttl / 3)
             try:
                 await self.renew()
-            except KeeperError as error:
+            except (KeeperError, TooManyRequestsError) as error:
                 log.info("renewing %s again: %s", self.path, error)
             except LockLostError as error:
                 log.warning("%s", error)  # the block hears of it by `held` and `wait_lost`
@@ -215,12 +216,14 @@ class TtlLease:
                     return False
                 resends = Resends()
                 await self._wait()
-            except _LOST_REPLY as error:
+            except (*_LOST_REPLY, *NOT_NOW) as error:
                 if not blocking:
                     raise
                 log.info("looking at %s again: %s", self.path, error)
                 if isinstance(error, ConnectionLossError):
                     await resends.pause(error)
+                elif isinstance(error, NOT_NOW):
+                    await asyncio.sleep(NOT_NOW_PAUSE_S)
                 await self._client.wait_connected()
 
     async def _try(self, resends: Resends) -> bool:
@@ -315,6 +318,8 @@ class TtlLease:
                 log.info("looking at %s again: %s", self.path, error)
             except _LOST_REPLY as error:
                 log.info("releasing %s again: %s", self.path, error)
+            except NOT_NOW:
+                await asyncio.sleep(NOT_NOW_PAUSE_S)
             else:
                 return
 
