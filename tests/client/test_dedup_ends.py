@@ -735,6 +735,23 @@ def test_a_record_of_an_earlier_version_is_told_old_by_the_ensembles_stamps() ->
     run(main)
 
 
+def test_who_gives_up_behind_another_caller_leaves_no_hook_behind() -> None:
+    """One for each call that ran out of time would add up for the life of the client."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts) as zk:
+            dedup = Dedup(zk, acquire_timeout=1)
+            async with dedup.hold(KEY) as ctx:
+                hooks = len(zk._hooks)
+                with pytest.raises(AcquireTimeoutError):
+                    await dedup.forget(KEY)
+                assert len(zk._hooks) == hooks
+                await ctx.complete(1)
+
+    run(main)
+
+
 @pytest.mark.parametrize("moment", range(6))
 def test_forget_has_one_deadline_from_its_first_request_on(moment: int) -> None:
     """Out of reach of the ensemble, whatever it was about to ask; nothing stays behind."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.client.dedup_world import returns
 from tests.client.fast_loop import FastLoop, run
 from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, PASS, Fault, ScriptedEnsemble
 
@@ -16,10 +17,12 @@ from zabd.client.recipes import (
     ReadWriteLock,
     Semaphore,
     Term,
+    TtlLease,
 )
 from zabd.client.recipes.bound import RESENDS_MAX
-from zabd.model.errors import ConnectionLossError, ErrorCode, NoAuthError
-from zabd.model.ops import Create, Create2, Exists, GetChildren, GetEphemerals, Multi, Op
+from zabd.client.recipes.dedup import Dedup
+from zabd.model.errors import ConnectionLossError, ErrorCode, LocalProtocolError, NoAuthError
+from zabd.model.ops import Create, Create2, GetChildren, GetEphemerals, Multi, Op
 
 PATH = "/locks/one"
 DEEP = "/some/where/deep"
@@ -101,6 +104,22 @@ def test_a_latch_that_cannot_stand_at_all_says_so() -> None:
     run(main)
 
 
+def test_a_latch_whose_request_the_client_refuses_says_so() -> None:
+    """It is as large each time."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        async with connect(ensemble.hosts, request_bytes_max=2000) as zk:
+            latch = LeaderLatch(zk, PATH, identifier="x" * 3000)
+            await latch.start()
+            with pytest.raises(LocalProtocolError, match="a request of"):
+                await latch.wait_leading(timeout=60)
+            with pytest.raises(LocalProtocolError, match="a request of"):
+                await latch.close()
+
+    run(main)
+
+
 def test_a_znode_that_could_not_be_looked_for_is_looked_for_again_when_it_is_left() -> None:
     """It keeps everybody out, under a name that its maker never heard."""
 
@@ -153,8 +172,10 @@ async def lead_once(zk: Client) -> None:
         lambda zk: Lock(zk, f"{DEEP}/lock").acquire(),
         lambda zk: Semaphore(zk, f"{DEEP}/pool").acquire(),
         lead_once,
+        lambda zk: Dedup(zk, f"{DEEP}/dedup", acquire_timeout=None).run("key", returns(1)),
+        lambda zk: TtlLease(zk, f"{DEEP}/lease", 60.0).acquire(),
     ],
-    ids=["lock", "semaphore", "election"],
+    ids=["lock", "semaphore", "election", "dedup", "timed lease"],
 )
 def test_who_has_to_make_the_parent_waits_as_long_as_it_may(
     take: Callable[[Client], Awaitable[object]],
@@ -168,7 +189,7 @@ def test_who_has_to_make_the_parent_waits_as_long_as_it_may(
 
         def begin_outage(_: object, op: Op) -> str:
             nonlocal begun
-            if begun or not isinstance(op, Exists):
+            if begun or not isinstance(op, Create) or not DEEP.startswith(op.path):
                 return PASS
             begun = True
             ensemble.shut(server)

@@ -33,7 +33,12 @@ from zabd.client.recipes.dedup import (
 )
 from zabd.client.recipes.sync import SyncAttempt
 from zabd.client.recipes.sync.election import SyncTerm
-from zabd.model.errors import ConnectionLossError, LocalProtocolError, NoNodeError
+from zabd.model.errors import (
+    ConnectionLossError,
+    LocalProtocolError,
+    NoNodeError,
+    OperationTimeoutError,
+)
 from zabd.model.ops import GetData, SetData
 from zabd.model.watch_events import WatchEvent
 
@@ -361,6 +366,14 @@ def test_calls_before_start_and_after_close_are_errors() -> None:
             pass
         with pytest.raises(LocalProtocolError):
             zk.get("/a")
+
+
+def test_a_client_that_could_not_start_may_be_closed() -> None:
+    """As ``finally`` does, which must not hide why it could not."""
+    zk = SyncClient("127.0.0.1:1", connect_timeout=0.1)
+    with pytest.raises(OperationTimeoutError):
+        zk.start()
+    zk.close()
 
 
 def test_an_interrupted_call_is_cancelled_on_the_loop() -> None:

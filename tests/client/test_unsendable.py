@@ -70,6 +70,8 @@ def test_credentials_that_cannot_be_encoded_raise_where_they_are_given() -> None
         with pytest.raises(TypeError):
             await zk.start()
         await zk.close()
+        with pytest.raises(TypeError, match="sasl: expected a user and a password"):
+            connect(ensemble.hosts, sasl=("user", b"secret"))  # type: ignore[arg-type]
         async with connect(ensemble.hosts) as zk:
             with pytest.raises(TypeError):
                 await zk.add_auth("digest", 5)  # type: ignore[arg-type]

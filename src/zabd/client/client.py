@@ -115,6 +115,8 @@ class Client(Operations):
             raise ValueError(f"request_bytes_max={request_bytes_max!r}: expected bytes above 0")
         if timeout <= 0:
             raise ValueError(f"timeout={timeout!r}: expected seconds above 0")
+        if sasl is not None and [type(each) for each in sasl] != [str, str]:
+            raise TypeError("sasl: expected a user and a password, both str")
         self.timeout = timeout
         self.default_acl = default_acl
         self.rng = rng or SystemRandom()

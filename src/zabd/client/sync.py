@@ -258,7 +258,7 @@ class SyncClient:
         try:
             self.run(self.asyncio_client.start())
         except BaseException:
-            self._thread.stop()
+            self.close()
             raise
 
     def close(self, timeout: float = 2.0) -> None:

@@ -112,6 +112,7 @@ class Election:
         Raises:
             ConnectionLossError: the connection broke each time that the znode was asked for, as by
                 an `identifier` above the server's ``jute.maxbuffer``.
+            LocalProtocolError: above the client's `request_bytes_max`.
             LockTimeoutError: we were not elected within `timeout` seconds.
             LeadershipLostError: the term ended as it began.
             SessionExpiredError: the session ended while waiting.
@@ -183,7 +184,8 @@ class LeaderLatch:
 
     A lost session makes it stand again with the next one. `changes` is an `EventStream` of True and
     False, for each change of leadership; it ends with the latch. What keeps it from standing at all
-    (`stand`'s ConnectionLossError) ends it, and is raised by `wait_leading` and `close`.
+    (`stand`'s ConnectionLossError and LocalProtocolError) ends it, and is raised by `wait_leading`
+    and `close`.
     """
 
     def __init__(
@@ -286,12 +288,12 @@ class LeaderLatch:
         while True:
             try:
                 await self._lock.acquire()
-            except ConnectionLossError:
-                log.exception("cannot stand at %s", self.path)
-                raise
             except ZabdError as error:
                 if self._client.closed:
                     return
+                if isinstance(error, ConnectionLossError | LocalProtocolError):
+                    log.exception("cannot stand at %s", self.path)
+                    raise
                 log.info("standing again at %s: %s", self.path, error)
                 await asyncio.sleep(STAND_AGAIN_S)
                 continue

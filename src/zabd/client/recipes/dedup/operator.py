@@ -106,6 +106,8 @@ async def owning(request: Request, deadline: float | None = None) -> AsyncIterat
         if in_front:
             # Not waited for: who has run out of time, or was cancelled, has no more of it.
             request.client.spawn(_leave(request, place, flight))
+        else:
+            place.left("error")  # there is no znode
         raise
     await asyncio.shield(request.client.spawn(_leave(request, place, flight)))
 

@@ -21,6 +21,7 @@ from zabd.client.recipes.dedup.ledger import STARTED, Ledger, RecordsChangedErro
 from zabd.client.recipes.dedup.options import Completed, Failed, Previous
 from zabd.client.recipes.dedup.records import Result, Started, is_over
 from zabd.client.recipes.dedup.request import Request
+from zabd.client.recipes.parents import ensure_path
 from zabd.client.recipes.place import Queue
 from zabd.model.errors import ConnectionLossError, NodeExistsError, NoNodeError
 from zabd.model.ops import Create2, CreateContainer, CreateMode, MultiOp
@@ -93,7 +94,7 @@ class Ownership:
             return await bound.multi(ops)
         except NoNodeError:
             # The base is an ordinary znode, made once: it must not vanish with the last key.
-            await self._request.client.ensure_path(parent_of(self._place.parent))
+            await ensure_path(bound, parent_of(self._place.parent))
             return await bound.multi(ops)
 
     async def _find_all(self) -> None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from zabd.client.recipes.bound import Bound, Resends
+from zabd.client.recipes.parents import ensure_path
 from zabd.client.recipes.place import Place
 from zabd.model.acl import Acl
 from zabd.model.errors import (
@@ -34,7 +35,7 @@ def make_parent(path: str, acl: tuple[Acl, ...]) -> Callable[[Bound], Awaitable[
                 return
             except NoNodeError:
                 # The base is an ordinary znode: it must not vanish with the last key.
-                await bound.client.ensure_path(parent_of(path))
+                await ensure_path(bound, parent_of(path))
             except ConnectionLossError as error:
                 await resends.pause(error)
             else:
