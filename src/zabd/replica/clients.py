@@ -66,6 +66,8 @@ class Clients(Intake):
         super().__init__(config, tree, rng)
         self._trace = trace
         self._rng = rng
+        self._tick_ms = config.ensemble.tick_ms
+        self._looked_ms = 0
 
     # ---- what the host reports -------------------------------------------------------------
 
@@ -139,13 +141,31 @@ class Clients(Intake):
             self._drain(connection)
 
     def close_idle(self, now_ms: int) -> None:
-        """Cut connections that never asked for a session."""
+        """Cut connections that never asked for a session, and those that fell silent.
+
+        Clients ping, so one that said nothing for its session's timeout and a tick is gone, though
+        nobody may ever tell us. Its session may live on elsewhere; its watches would stay here.
+        """
+        stood_still_ms = self._stood_still_ms(now_ms)
+        greeting, opened = ConnectionState.GREETING, ConnectionState.OPEN
         for connection in list(self.connections.values()):
-            if (
-                connection.state is ConnectionState.GREETING
+            if connection.state is opened:
+                if connection.paused or connection.stuffed:
+                    connection.heard_ms = now_ms  # it is not read, so it is not silent
+                elif stood_still_ms:
+                    connection.heard_ms = min(now_ms, connection.heard_ms + stood_still_ms)
+                elif now_ms - connection.heard_ms > connection.timeout_ms + self._tick_ms:
+                    self.cut(connection)
+            elif (
+                connection.state is greeting
                 and now_ms - connection.accepted_ms >= GREETING_TIMEOUT_MS
             ):
                 self.cut(connection)
+
+    def _stood_still_ms(self, now_ms: int) -> int:
+        """How long this process was paused: what was said meanwhile is read behind this look."""
+        since_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        return since_ms if since_ms > self._tick_ms else 0
 
     def _refuse_frame(self, connection: Connection, why: str) -> None:
         """An impossible frame came: hang up without an answer, and tell the log.
