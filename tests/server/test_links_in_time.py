@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -397,3 +398,118 @@ def test_a_client_that_takes_a_part_behind_its_end_is_gone_in_time_too() -> None
     later(clients.world, 3 * client_link.LINGER_MS)
 
     assert clients.owner.closed == [link.id]
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+class Resolver:
+    """A resolver with a few threads: who waits for an answer that never comes holds one."""
+
+    THREADS = 2
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.hanging: set[str] = set()
+        self.unknown: set[str] = set()
+        self.asked: list[str] = []
+        self._free = asyncio.Semaphore(self.THREADS)
+        self._real = loop.getaddrinfo
+        loop.getaddrinfo = self.getaddrinfo  # type: ignore[method-assign,assignment]
+
+    async def getaddrinfo(self, host: str, port: int, **kind: int) -> list[object]:
+        """As the system's; it cannot be taken back."""
+        self.asked.append(host)
+        return await asyncio.shield(asyncio.ensure_future(self._look_up(host, port, kind)))
+
+    async def _look_up(self, host: str, port: int, kind: dict[str, int]) -> list[object]:
+        async with self._free:
+            await asyncio.sleep(30 if host in self.hanging else 0.001)
+            if host in self.unknown | self.hanging:
+                raise socket.gaierror(socket.EAI_NONAME, "no such name")
+            return await self._real(host, port, **kind)
+
+
+def three_names() -> tuple[Peers, Resolver]:
+    """Member 2 also knows of a member 3, and asks a resolver for all names."""
+    peers = Peers()
+    members_ = (*peers.configs[1].members, replace(peers.configs[1].members[0], id=3, host="m3"))
+    peers.world.network.add_host("m3")
+    peers.quorum[1] = QuorumChannel(
+        peers.loops[1],  # type: ignore[arg-type]
+        replace(peers.configs[1], members=members_),
+        peers.owners[1],
+        peers.trails[1],
+    )
+    return peers, Resolver(peers.loops[1])
+
+
+def test_a_name_that_hangs_delays_nobody_else() -> None:
+    """One member's DNS entry is broken; the threads that look names up are few."""
+    peers, resolver = three_names()
+    resolver.hanging = {"m3"}
+    dial = peers.quorum[1].dial
+    for _ in range(20):
+        peers.loops[1].call_soon(dial, 3)
+        later(peers.world, 200)
+
+    peers.loops[1].call_soon(dial, 1)
+    later(peers.world, 100)
+
+    assert resolver.asked == ["m3", "m1"]
+    assert [member for _, member in peers.owners[1].dialled_links] == [1]
+    assert peers.owners[1].failed == [3] * 20
+
+
+@pytest.mark.parametrize("fate", ["hanging", "unknown"])
+def test_a_member_that_was_found_once_is_dialled_though_its_name_is_not_found_now(
+    fate: str,
+) -> None:
+    """A member must not be lost because its ensemble's DNS is (D2)."""
+    peers, resolver = three_names()
+    for _ in range(2):
+        peers.loops[1].call_soon(peers.quorum[1].dial, 1)
+        later(peers.world, 100)
+        getattr(resolver, fate).add("m1")
+
+    assert [member for _, member in peers.owners[1].dialled_links] == [1, 1]
+    assert resolver.asked == ["m1", "m1"]
+
+
+def test_a_member_that_has_moved_is_found() -> None:
+    """A pod that starts anew has another address: the one known is no more than a last resort."""
+    peers, _ = three_names()
+    peers.quorum[1].names._known["m1"] = ["10.9.9.9"]
+
+    peers.loops[1].call_soon(peers.quorum[1].dial, 1)
+    later(peers.world, 100)
+
+    assert [member for _, member in peers.owners[1].dialled_links] == [1]
+
+
+def test_every_address_of_a_name_is_tried() -> None:
+    """`localhost` is two, and a member may listen on one of them."""
+    peers, _ = three_names()
+    found = peers.loops[0].run_until_complete(peers.loops[0].getaddrinfo("m1", 0))
+
+    async def two(host: str, port: int, **kind: int) -> list[object]:
+        return [(*found[0][:4], ("127.0.0.1", 0)), *found]
+
+    peers.loops[1].getaddrinfo = two  # type: ignore[method-assign,assignment]
+    peers.loops[1].call_soon(peers.quorum[1].dial, 1)
+    later(peers.world, 100)
+
+    assert [member for _, member in peers.owners[1].dialled_links] == [1]
+
+
+def test_what_is_no_name_at_all_is_a_dial_that_failed() -> None:
+    """Whatever the configuration says, the core gets its answer."""
+    peers, _ = three_names()
+
+    async def refuse(host: str, port: int, **kind: int) -> list[object]:
+        raise UnicodeError("label too long")
+
+    peers.loops[1].getaddrinfo = refuse  # type: ignore[method-assign,assignment]
+    peers.loops[1].call_soon(peers.quorum[1].dial, 1)
+    later(peers.world, 100)
+
+    assert peers.owners[1].failed == [1]

@@ -107,7 +107,7 @@ class Driver:
     ) -> None:
         self.clients = ClientChannel(loop, config, self, trace)
         self.quorum = QuorumChannel(loop, config, self, trace)
-        self.election = ElectionChannel(loop, config, self, rng, trace)
+        self.election = ElectionChannel(loop, config, self, rng, trace, self.quorum.names)
         self.answer_word: Callable[[str], str] = lambda _word: ""
         self.tree_loaded: Callable[[], None] = lambda: None
         self.proposals = Sizes()

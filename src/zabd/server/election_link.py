@@ -21,6 +21,7 @@ from zabd.model.ids import MemberId
 from zabd.server.config import ServerConfig
 from zabd.server.logging import Trace
 from zabd.server.loop import Handle, Listener, Loop
+from zabd.server.names import Names
 from zabd.server.peer_link import peer_name, tune
 from zabd.server.zoo_cfg import Member
 from zabd.zab.codec import Decoder, encode
@@ -55,6 +56,7 @@ class ElectionChannel:
         owner: NotificationOwner,
         rng: random.Random,
         trace: Trace,
+        names: Names | None = None,
     ) -> None:
         self.owner = owner
         self.trace = trace
@@ -62,8 +64,9 @@ class ElectionChannel:
         self._loop = loop
         self._config = config
         self._listener: Listener | None = None
+        self._names = Names(loop, patience_ms=config.tick_ms // 8) if names is None else names
         self._senders = {
-            member.id: _Sender(loop, member, config.tick_ms, rng, self.silence_ms)
+            member.id: _Sender(loop, self._names, member, config.tick_ms, rng, self.silence_ms)
             for member in config.members
             if member.id != config.member_id
         }
@@ -87,6 +90,7 @@ class ElectionChannel:
             self._listener.close()
         for sender in self._senders.values():
             sender.stop()
+        self._names.close()
         for receiver in list(self._receivers.values()):
             receiver.abort()
 
@@ -185,9 +189,16 @@ class _Sender(asyncio.Protocol):
     """The connection to one member: dialled when there is something to say, kept while it lasts."""
 
     def __init__(
-        self, loop: Loop, member: Member, tick_ms: int, rng: random.Random, silence_ms: int
+        self,
+        loop: Loop,
+        names: Names,
+        member: Member,
+        tick_ms: int,
+        rng: random.Random,
+        silence_ms: int,
     ) -> None:
         self._loop = loop
+        self._names = names
         self._member = member
         self._dial_timeout_ms = tick_ms
         self._rng = rng
@@ -249,7 +260,7 @@ class _Sender(asyncio.Protocol):
         member = self._member
         try:
             async with asyncio.timeout(self._dial_timeout_ms / 1000):
-                await self._loop.create_connection(lambda: self, member.host, member.election_port)
+                await self._names.connect(lambda: self, member.host, member.election_port)
         except OSError:  # a timeout is one of them
             if not self._stopped:
                 self._try_later()

@@ -82,3 +82,13 @@ class Loop(Protocol):
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
         """Connect; OSError if nobody listens there."""
         ...
+
+    async def getaddrinfo(
+        self,
+        host: str,
+        port: int,
+        *,
+        type: int = 0,  # noqa: A002  (asyncio's name)
+    ) -> Sequence[Any]:
+        """The addresses of a name; OSError if there are none."""
+        ...

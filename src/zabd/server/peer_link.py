@@ -20,6 +20,7 @@ from zabd.model.ids import LinkId, MemberId
 from zabd.server.config import ServerConfig
 from zabd.server.logging import Trace
 from zabd.server.loop import Handle, Listener, Loop
+from zabd.server.names import Names
 from zabd.zab.codec import Decoder, encode_buffers
 from zabd.zab.messages import FollowerInfo, Message
 
@@ -240,6 +241,7 @@ class QuorumChannel:
         self.trace = trace
         self.silence_ms = config.tick_ms * config.sync_limit
         self._dial_timeout_ms = max(config.tick_ms // 2, 1)
+        self.names = Names(loop, patience_ms=config.tick_ms // 8)
         self._loop = loop
         self._config = config
         self._members = {member.id: member for member in config.members}
@@ -261,6 +263,7 @@ class QuorumChannel:
             self._listener.close()
         for task in self._dials.values():
             task.cancel()
+        self.names.close()
         for link in list(self._links.values()):
             link.abort()
 
@@ -333,7 +336,7 @@ class QuorumChannel:
         link = PeerLink(self, self._take_number(), member_id)
         try:
             async with asyncio.timeout(self._dial_timeout_ms / 1000):
-                await self._loop.create_connection(lambda: link, member.host, member.quorum_port)
+                await self.names.connect(lambda: link, member.host, member.quorum_port)
         except OSError as error:  # a timeout is one of them
             self.trace("dial_failed", {"peer": member_id, "why": str(error) or "timeout"})
             self.owner.dial_failed(member_id)
