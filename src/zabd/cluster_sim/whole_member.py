@@ -302,7 +302,7 @@ def server_config(
     members = tuple(
         Member(
             id=each,
-            host=f"m{each}",
+            host=f"10.0.0.{each}",  # where the network puts them: a look-up would cost turns
             quorum_port=_QUORUM_PORT,
             election_port=_ELECTION_PORT,
             observer=each in observers,
