@@ -455,12 +455,14 @@ class FailingDisk:
     def __init__(self, root: str, post: Post) -> None:
         self._disk = OsDisk(root, post)
         self._post = post
-        self.broken = False
+        self.broken = self.hangs = False
 
     def submit(
         self, ops: Sequence[DiskOp], done: Callable[[DiskOutcome], None], lane: Lane = Lane.LOG
     ) -> None:
         syncs = [op for op in ops if isinstance(op, disk_ops.Sync)]
+        if self.hangs and syncs:
+            return
         if self.broken and syncs:
             outcome = DiskOutcome([], DiskFault(syncs[0], errno.EIO, "Input/output error"))
             self._post(lambda: done(outcome))
@@ -468,7 +470,11 @@ class FailingDisk:
             self._disk.submit(ops, done, lane)
 
     def close(self) -> None:
+        assert not self.hangs, "this would wait for ever"
         self._disk.close()
+
+    def close_soon(self) -> None:
+        self._disk.close_soon()
 
 
 def test_a_failed_sync_ends_the_member_without_an_answer(fresh: Callable[[], Path]) -> None:
@@ -495,6 +501,42 @@ def test_a_failed_sync_ends_the_member_without_an_answer(fresh: Callable[[], Pat
 
         assert trail.of("failed")
         await server.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_disk_that_does_not_answer_does_not_keep_the_member_from_ending(
+    fresh: Callable[[], Path],
+    fails: bool,  # noqa: FBT001
+) -> None:
+    """By its own decision (S12), or because it is told to stop: nothing waits for that disk."""
+
+    async def scenario() -> None:
+        disks: list[FailingDisk] = []
+
+        def factory(root: str, post: Post) -> Disk:
+            disks.append(FailingDisk(root, post))
+            return disks[0]
+
+        trail = Trail()
+        server = server_of(replace(alone(fresh()), tick_ms=20), trail, factory)
+        await server.start()
+        session = await open_session(server)
+        disks[0].hangs = True
+        with suppress(TimeoutError, ConnectionResetError):
+            async with asyncio.timeout(0.05):
+                await session.create("/b")
+        if fails:
+            server.fail(StorageError("the disk is gone"))
+            with pytest.raises(StorageError):
+                await server.serve()
+        else:
+            await server.stop()
+            await server.serve()
+            [told] = trail.of("stop_not_in_order")
+            assert told["why"] == "the disk does not answer"
+        session.close()
 
     run(scenario)
 

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -481,6 +482,30 @@ def test_a_loop_that_is_closed_ends_the_threads(tmp_path: Path) -> None:
     disk.close()
 
     assert (tmp_path / "a").exists()
+
+
+def test_a_device_that_does_not_answer_keeps_nobody_waiting(
+    owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process must be able to end; nobody else has the directory while a write may follow."""
+    answer = threading.Event()
+
+    def hang(_descriptor: int) -> None:
+        answer.wait()
+
+    monkeypatch.setattr(os_disk, "_fdatasync", hang)
+    root = str(tmp_path / "data")
+    disk = OsDisk(root, owner.post)
+    disk.submit([Create("a"), Sync("a"), WriteAt("a", 0, b"late")], lambda _outcome: None)
+
+    disk.close_soon()
+    with pytest.raises(StorageError, match="in use"):
+        OsDisk(root, owner.post)
+    answer.set()
+    disk.wait_closed()
+
+    assert (tmp_path / "data" / "a").read_bytes() == b"late"
+    OsDisk(root, owner.post).close()
 
 
 class RealMember:

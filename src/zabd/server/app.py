@@ -35,7 +35,13 @@ DiskFactory = Callable[[str, Post], Disk]
 
 @runtime_checkable
 class _Closable(Protocol):
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """When everything submitted is finished."""
+        ...
+
+    def close_soon(self) -> None:
+        """Without waiting for that: a device may never answer."""
+        ...
 
 
 class CannotListenError(ConfigError):
@@ -99,9 +105,10 @@ class Server:
             driver.answer_word = lambda word: answer(word, report)
             await self._listen_for_scrapers(loop, driver, report)
             self._loaded()
-        except BaseException:
+        except BaseException as error:
             self._ended = None
-            self._close_everything()
+            # Of what failed the disks are at rest; who gives up waiting may have waited for them.
+            self._close_everything(wait_for_disks=isinstance(error, Exception))
             raise
         started: dict[str, object] = {"client_port": driver.clients.port, "pid": self._identity.pid}
         if self._pages is not None:
@@ -114,7 +121,10 @@ class Server:
         await asyncio.shield(self._ended)
 
     async def stop(self) -> None:
-        """Leave in order: peers are told at once, everything asked of the disk is finished."""
+        """Leave in order: peers are told at once, everything asked of the disk is finished.
+
+        A disk that does not answer within the sync limit has failed (S12), and is not waited for.
+        """
         if self._stopping or self._ended is None or self._ended.done():
             return
         self._stopping = True
@@ -125,11 +135,18 @@ class Server:
         closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._storage.on_failure = lambda error: _settle(closed, error)
         self._storage.close(lambda: _settle(closed, None))
+        in_order = True
         try:
-            await closed
-        except StorageError as error:  # what was acknowledged is durable all the same
-            self._trace("stop_not_in_order", {"level": "warning", "why": str(error)})
-        self._close_everything()
+            async with asyncio.timeout(self.config.tick_ms * self.config.sync_limit / 1000):
+                await closed
+        except (
+            StorageError,
+            TimeoutError,
+        ) as error:  # what was acknowledged is durable all the same
+            in_order = False
+            why = str(error) or "the disk does not answer"
+            self._trace("stop_not_in_order", {"level": "warning", "why": why})
+        self._close_everything(wait_for_disks=in_order)
         self._trace("stopped", {})
         if not self._ended.done():
             self._ended.set_result(None)
@@ -312,17 +329,23 @@ class Server:
         self._trace("failed", {"level": "error", "why": str(error) or repr(error)})
         self._ended.set_exception(error)
         self._ended.exception()  # whoever serves hears of it; nobody else has to
-        self._close_everything()
+        # The disk may be what failed, and hang. A loop that waits for it cuts no link, and is deaf
+        # to signals: the process would neither end nor let the others elect.
+        self._close_everything(wait_for_disks=False)
 
-    def _close_everything(self) -> None:
+    def _close_everything(self, *, wait_for_disks: bool) -> None:
         if self._pages is not None:
             self._pages.close()
         if self._driver is not None:
             self._driver.stop()
         disks, self._disks = self._disks, []
         for disk in disks:
-            if isinstance(disk, _Closable):
+            if not isinstance(disk, _Closable):
+                continue  # a simulated one ends with its machine
+            if wait_for_disks:
                 disk.close()
+            else:
+                disk.close_soon()
 
 
 def _on_damage(config: ServerConfig) -> OnDamage:

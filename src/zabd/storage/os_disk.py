@@ -81,7 +81,7 @@ class OsDisk:
         self._threads = [
             threading.Thread(
                 target=self._work,
-                args=(self._queues[lane], _Files(self._root_fd, failed, unsynced)),
+                args=(self._queues[lane], _Files(os.dup(self._root_fd), failed, unsynced)),
                 name=f"disk-{lane.value}",
                 daemon=True,  # a stalled disk must not keep a dying process alive
             )
@@ -101,11 +101,23 @@ class OsDisk:
 
     def close(self) -> None:
         """Finish what was submitted, close every file and give up the lock; blocks meanwhile."""
+        self.close_soon()
+        self.wait_closed()
+
+    def close_soon(self) -> None:
+        """As `close`, but waits for nothing: a device may never answer.
+
+        The threads do it when they get there. The lock is given up with the last of them, so nobody
+        else has the directory while something may still be written to it (K5).
+        """
         for queue in self._queues.values():
             queue.put(None)
+        os.close(self._root_fd)
+
+    def wait_closed(self) -> None:
+        """Until the lock is given up, behind `close_soon`; for who opens the directory again."""
         for thread in self._threads:
             thread.join()
-        os.close(self._root_fd)
 
     def _work(self, queue: "SimpleQueue[_Job | None]", files: "_Files") -> None:
         while (job := queue.get()) is not None:
@@ -122,7 +134,7 @@ class _Files:
     """What one lane's thread knows: the descriptors of the files that it writes."""
 
     def __init__(self, root_fd: int, failed: set[str], unsynced: set[str]) -> None:
-        self._root_fd = root_fd
+        self._root_fd = root_fd  # its own, which shares the lock
         self._failed = failed  # of both lanes, K4
         self._unsynced = unsynced  # of both lanes, K6
         self._can_dsync = _DSYNC != 0
@@ -150,6 +162,7 @@ class _Files:
         for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
+        os.close(self._root_fd)
 
     def _write_durably(self, ops: Sequence[DiskOp], at: int) -> bool:
         """Do a write and the sync behind it in one call, where that is the same (K6).

@@ -17,11 +17,11 @@ from typing import Any, Final, TextIO
 
 from zabd.cli.members import MemberError
 from zabd.model.errors import ConfigError, StorageError
-from zabd.server.app import Server
+from zabd.server.app import Post, Server
 from zabd.server.clock import SystemClock
 from zabd.server.driver import MemberStoppedError
 from zabd.server.identity import Identity
-from zabd.server.logging import EventLog
+from zabd.server.logging import EventLog, Trace
 from zabd.server.resolution import Sources, resolve
 from zabd.storage import OsDisk
 from zabd.testing.relay import Switchboard
@@ -97,6 +97,7 @@ class _Thread:
         self._status: int | None = None
         self._frozen = threading.Event()
         self._thawed = threading.Event()
+        self._disks: list[OsDisk] = []
         self._loop = asyncio.new_event_loop()
         self._server: Server | None = None
         self._killed = False
@@ -158,6 +159,12 @@ class _Thread:
             asyncio.Runner(loop_factory=lambda: self._loop) as runner,
         ):
             self._status = runner.run(self._live(stream))
+        for disk in self._disks:  # a process would end with its threads, and its lock with it
+            disk.wait_closed()
+
+    def _open_disk(self, root: str, post: Post, trace: Trace) -> OsDisk:
+        self._disks.append(OsDisk(root, post, trace))
+        return self._disks[-1]
 
     async def _live(self, stream: TextIO) -> int:
         try:
@@ -165,7 +172,7 @@ class _Thread:
             log = EventLog(stream, SystemClock(), member=config.member_id)
             server = Server(
                 config,
-                disk_factory=lambda root, post: OsDisk(root, post, log.trace),
+                disk_factory=lambda root, post: self._open_disk(root, post, log.trace),
                 clock=SystemClock(),
                 identity=Identity.of_this_process(),
                 rng=random.SystemRandom(),
