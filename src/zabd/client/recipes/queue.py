@@ -30,11 +30,12 @@ from zabd.model.acl import Acl
 from zabd.model.errors import NoNodeError
 from zabd.model.ops import Create, CreateMode, Delete
 from zabd.model.paths import check_path, join
-from zabd.model.watch_events import WatchEvent
+from zabd.model.watch_events import EventType, KeeperState, WatchEvent
 
 DEFAULT_PRIORITY = 100
 PRIORITY_MAX = 999
 
+_KEPT = WatchEvent(EventType.NONE, KeeperState.SYNC_CONNECTED, "")
 _ENTRY = re.compile(r"entry-(\d{3})-(-\d{10}|\d{10})$")
 
 
@@ -104,7 +105,7 @@ class Queue:
         self._known: deque[str] = deque()
         self._kept: deque[bytes] = deque()
         self._taking: asyncio.Task[None] | None = None
-        self._waiting = False
+        self._waiting: EventStream[WatchEvent] | None = None
 
     async def put(self, value: bytes) -> None:
         """Put a value in.
@@ -129,7 +130,7 @@ class Queue:
             SessionExpiredError: the session ended; with `maybe_applied`, perhaps behind the taking
                 of a value, which is then nobody's.
         """
-        if self._waiting and not blocking:
+        if self._waiting is not None and not blocking:
             return None  # another one waits here, and what comes now is for it
         async with asyncio.timeout(timeout):
             async with self._turn:
@@ -160,11 +161,19 @@ class Queue:
                 self._client.unwatch(self.path, stream)
 
     async def _event(self, stream: EventStream[WatchEvent]) -> None:
-        self._waiting = True
+        self._waiting = stream
         try:
             await anext(stream)
         finally:
-            self._waiting = False
+            self._waiting = None
+
+    async def _keep(self, value: bytes | None) -> None:
+        """Have back what `get` has returned, but its caller never saw (I2)."""
+        if value is None:
+            return
+        self._kept.appendleft(value)
+        if self._waiting is not None:
+            self._waiting(_KEPT)
 
     async def _take(self, name: str, limit: Timeout) -> None:
         """Begin to take an entry out, into `_kept`: if we are cancelled then, it is not lost."""

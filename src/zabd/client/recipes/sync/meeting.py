@@ -122,7 +122,10 @@ class SyncTtlLease(Facade[TtlLease]):
 
     def acquire(self, *, blocking: bool = True, timeout: float | None = None) -> bool:
         """Take the lease; False only without `blocking`, when somebody else has it."""
-        return self._client.run(self._recipe.acquire(blocking=blocking, timeout=timeout))
+        return self._client.run(
+            self._recipe.acquire(blocking=blocking, timeout=timeout),
+            undo=lambda _: self._recipe.release(),
+        )
 
     def renew(self) -> None:
         """Hold it for `ttl` from now on."""
@@ -133,7 +136,9 @@ class SyncTtlLease(Facade[TtlLease]):
         self._client.run(self._recipe.release())
 
     def __enter__(self) -> Self:
-        self._client.run(self._recipe.__aenter__())
+        self._client.run(
+            self._recipe.__aenter__(), undo=lambda lease: lease.__aexit__(None, None, None)
+        )
         return self
 
     def __exit__(

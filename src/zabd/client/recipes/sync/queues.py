@@ -30,7 +30,10 @@ class SyncQueue(Facade[Queue]):
 
     def get(self, *, blocking: bool = True, timeout: float | None = None) -> bytes | None:
         """Take the first value out; None only without `blocking`, when there is none."""
-        return self._client.run(self._recipe.get(blocking=blocking, timeout=timeout))
+        return self._client.run(
+            self._recipe.get(blocking=blocking, timeout=timeout),
+            undo=self._recipe._keep,  # noqa: SLF001 - the two are one recipe
+        )
 
     def size(self) -> int:
         """How many values there are now."""
@@ -56,7 +59,10 @@ class SyncPriorityQueue(Facade[PriorityQueue]):
 
     def get(self, *, blocking: bool = True, timeout: float | None = None) -> bytes | None:
         """Take the first value out; None only without `blocking`, when there is none."""
-        return self._client.run(self._recipe.get(blocking=blocking, timeout=timeout))
+        return self._client.run(
+            self._recipe.get(blocking=blocking, timeout=timeout),
+            undo=self._recipe._keep,  # noqa: SLF001 - the two are one recipe
+        )
 
     def size(self) -> int:
         """How many values there are now."""
@@ -128,9 +134,16 @@ class SyncLockingQueue(Facade[LockingQueue]):
 
     def get(self, *, blocking: bool = True, timeout: float | None = None) -> SyncItem | None:
         """Hold the first item that nobody holds; None only without `blocking`."""
-        item = self._client.run(self._recipe.get(blocking=blocking, timeout=timeout))
+        item = self._client.run(
+            self._recipe.get(blocking=blocking, timeout=timeout), undo=_give_back
+        )
         return None if item is None else SyncItem(self._client, lambda: item)
 
     def size(self) -> int:
         """How many items there are now, held ones included."""
         return self._client.run(self._recipe.size())
+
+
+async def _give_back(item: Item | None) -> None:
+    if item is not None:
+        await item.release()
