@@ -11,7 +11,7 @@ from tests.client.scripted_server import LOSE_REPLY, LOSE_REQUEST, ScriptedEnsem
 
 from zabd.client import connect
 from zabd.client.recipes import Counter, Queue
-from zabd.model.errors import SessionExpiredError
+from zabd.model.errors import OperationTimeoutError, SessionExpiredError
 from zabd.model.ops import GetData, Multi
 
 PATH = "/counters/one"
@@ -35,6 +35,25 @@ def test_what_many_add_is_the_sum() -> None:
         async with connect(ensemble.hosts) as zk:
             assert await Counter(zk, PATH).value() == 5 * 19
             assert await zk.get_children(PATH) == []  # receipts end with their sessions
+
+    run(main)
+
+
+def test_an_addition_waits_for_its_first_read_as_long_as_the_session_lives() -> None:
+    """As it does for its write; the limit of the user's own operations is for looking."""
+
+    async def main(loop: FastLoop) -> None:
+        ensemble = ScriptedEnsemble(loop)
+        [server] = ensemble.servers
+        async with connect(ensemble.hosts, timeout=30.0, operation_timeout=1.0) as zk:
+            counter = Counter(zk, PATH)
+            ensemble.shut(server)
+            loop.call_later(15, ensemble.open, server)
+            adding = asyncio.ensure_future(counter.add(1))
+            with pytest.raises(OperationTimeoutError):
+                await counter.value()
+            assert (await adding).after == 1
+            assert loop.time() > 15
 
     run(main)
 

@@ -13,6 +13,7 @@ import struct
 from typing import NamedTuple
 
 from zabd.client.client import Client
+from zabd.client.operations import UNSET, Timeout
 from zabd.client.recipes.receipt import Receipt
 from zabd.model.acl import Acl
 from zabd.model.errors import BadVersionError, NodeExistsError, NoNodeError, ZabdError
@@ -71,6 +72,8 @@ class Counter:
     async def add(self, amount: int = 1) -> Change:
         """Add `amount`, which may be negative; return the number before and after.
 
+        It waits as long as the session lives, whatever the client's `operation_timeout`.
+
         Raises:
             SessionExpiredError: the session ended; with `maybe_applied`, perhaps behind the
                 addition.
@@ -88,7 +91,7 @@ class Counter:
 
     async def _try(self, amount: int) -> Change | None:
         """Add to the number as we know it; None if somebody has changed it."""
-        seen = self._seen or await self._read()
+        seen = self._seen or await self._read(None)
         self._seen = None
         after = seen.value + amount
         try:
@@ -99,21 +102,22 @@ class Counter:
         self._seen = _Seen(after, seen.version + 1)
         return Change(seen.value, after)
 
-    async def _read(self) -> _Seen:
+    async def _read(self, limit: Timeout = UNSET) -> _Seen:
         while True:
             try:
-                data, stat = await self._client.get(self.path)
+                data, stat = await self._client.get(self.path, timeout=limit)
             except NoNodeError:
-                await self._create()
+                await self._create(limit)
             else:
                 return self._decode(data or b"", stat)
 
-    async def _create(self) -> None:
+    async def _create(self, limit: Timeout) -> None:
         """Begin with the default; doing it twice is the same as once."""
+        data = self._encode(self.default)
         try:
             await self._client.retry(
                 lambda: self._client.create(
-                    self.path, self._encode(self.default), acl=self._acl, make_parents=True
+                    self.path, data, acl=self._acl, make_parents=True, timeout=limit
                 ),
                 idempotent=True,
             )
