@@ -16,6 +16,7 @@ def from_one_copy() -> Ballot:
     """Member 1 of three brings its history into a new cluster."""
     config = SimpleNamespace(me=1, voters=(1, 2, 3), observer=False)
     member = SimpleNamespace(
+        me=1,
         config=config,
         damaged=False,
         history_empty=False,
@@ -45,6 +46,19 @@ def test_one_copy_and_blank_members_may_found() -> None:
     ballot.votes[2] = BLANK
 
     assert ballot.founding()
+
+
+def test_what_is_left_of_a_founding_that_was_cut_short_is_no_second_copy() -> None:
+    """Nobody belongs to a cluster yet, so the same founding can be asked for again."""
+    ballot = from_one_copy()
+    ballot.votes[2] = replace(BLANK, history_empty=False)
+
+    assert ballot.who_knows_better() == ()
+    assert ballot.founding()
+
+    ballot.votes[2] = replace(BLANK, history_empty=False, standing=Standing.FOUNDER)
+    assert ballot.who_knows_better() == (2,)
+    assert not ballot.founding()
 
 
 def test_nobody_founds_anew_beside_a_leader_of_another_round() -> None:

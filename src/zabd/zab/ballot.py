@@ -39,6 +39,15 @@ def may_found(notification: Notification) -> bool:
     return told or (notification.history_empty and notification.standing is not Standing.DAMAGED)
 
 
+def is_copy(notification: Notification) -> bool:
+    """Whether the sender brings a history to found a new cluster with.
+
+    A blank member's is none: it came from a founding, or from a leader, that was cut short before
+    it acknowledged anything, and whoever leads it next replaces it.
+    """
+    return notification.standing is Standing.FOUNDER and not notification.history_empty
+
+
 class Ballot:
     """The notifications that count, by sender, and our own vote."""
 
@@ -96,29 +105,35 @@ class Ballot:
     def founding(self) -> bool:
         """Whether all that could know of an earlier life of this ensemble say there was none."""
         m = self._m
-        if m.config.observer or m.damaged or not (m.history_empty or m.founds_anew):
+        if m.config.observer or m.damaged:
             return False
         if self.who_knows_better():
             return False  # of any round: a leader may not have noticed yet that it leads no more
         heard = self._heard()
-        if not all(may_found(notification) for notification in heard):
+        copies = self._copies(heard)
+        if copies:
+            return self._founding_anew(heard, copies)
+        if not m.history_empty or not all(may_found(notification) for notification in heard):
             return False
-        copies = [one.sender for one in heard if not one.history_empty]
-        if m.founds_anew or copies:
-            return self._founding_anew(heard, len(copies) + m.founds_anew)
         told = m.standing is Standing.FOUNDER or any(
             notification.standing is Standing.FOUNDER for notification in heard
         )
         return told or len(heard) + 1 == len(m.config.voters)
 
-    def _founding_anew(self, heard: list[Notification], copies: int) -> bool:
+    def _copies(self, heard: list[Notification]) -> list[MemberId]:
+        """Who brings a history to found a new cluster with."""
+        m = self._m
+        own = m.founds_anew or (m.standing is Standing.FOUNDER and not m.history_empty)
+        return [m.me] * own + [one.sender for one in heard if is_copy(one)]
+
+    def _founding_anew(self, heard: list[Notification], copies: list[MemberId]) -> bool:
         """Whether one member brings a history, and nobody else knows of any cluster.
 
         Of two copies nobody could say which one is meant; and one that still belongs to a cluster
         might bring it back, with what the copy lacks.
         """
         new = (Standing.BLANK, Standing.FOUNDER)
-        return copies == 1 and all(
+        return len(copies) == 1 and all(
             one in new for one in (self._m.standing, *(h.standing for h in heard))
         )
 
@@ -131,7 +146,7 @@ class Ballot:
         return tuple(
             voter
             for voter in self._m.config.voters
-            if voter in told and not (told[voter].history_empty and told[voter].standing in new)
+            if voter in told and (told[voter].standing not in new or is_copy(told[voter]))
         )
 
     def cluster_id(self) -> bytes | None:
@@ -219,6 +234,9 @@ class Ballot:
         """Whether a quorum, ourselves included, votes as we do."""
         if self.own_vote() is None or self.vote is None:
             return False
+        copies = [] if self._m.standing is Standing.VOTER else self._copies(self._heard())
+        if copies and self.vote.leader not in copies:
+            return False  # the copy is what is to be founded with, though it may vote later
         backers = [
             heard.sender
             for heard in self._heard()

@@ -94,6 +94,7 @@ class LeaderDiscovery:
     """The leader's side: choose the epoch, then collect promises until a quorum has made them."""
 
     __slots__ = (
+        "_anew",
         "_history",
         "_m",
         "_promised",
@@ -108,6 +109,7 @@ class LeaderDiscovery:
         self._m = member
         self._history = (member.current_epoch, member.tail.last.zxid)
         self.founding = founding
+        self._anew = member.founds_anew
         self.epoch: Epoch | None = None
         self.ready = False
         """Whether our own promise is durable, so that the epoch may be named (D1)."""
@@ -127,7 +129,9 @@ class LeaderDiscovery:
         """Whether quorums may rest on a learner with this introduction."""
         if info.observer or info.standing is Standing.DAMAGED:
             return False
-        founds = self.founding and not info.position.zxid
+        # What a blank one may have of a founding anew that was cut short is replaced by ours.
+        replaced = self._anew and info.standing is Standing.BLANK
+        founds = self.founding and (replaced or not info.position.zxid)
         return info.cluster_id is not None or founds
 
     def greet(self, learner: Learner, learners: dict[LinkId, Learner]) -> None:
