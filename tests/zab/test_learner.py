@@ -299,6 +299,7 @@ FRESH, ALIGNED, INVITED, ACKED, IN_STEP = (
         (ALIGNED, msg.Commit(Zxid.of(4, 3))),
         (INVITED, msg.NewLeader(5, CLUSTER, TWO.position)),
         (INVITED, msg.UpToDate(TWO.last)),
+        (INVITED, msg.Commit(TWO.last)),
         (ACKED, msg.UpToDate(ZXID_ZERO)),
         (ACKED, msg.UpToDate(Zxid.of(9, 9))),
         (IN_STEP, msg.UpToDate(TWO.last)),

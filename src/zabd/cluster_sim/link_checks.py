@@ -127,7 +127,9 @@ class Talk:
         if span is None:
             fail("A5", f"{who} hears {message}, which its end of the link can never receive")
             return
-        if not span[0] <= self.step <= span[1]:
+        # A stream from the disk tells commits, until it is over; from then on UPTODATE has to be.
+        early = kind is Commit and Step.INVITED <= self.step <= Step.ACKED
+        if early or not span[0] <= self.step <= span[1]:
             check = "A4" if kind in {Ack, AckNewLeader} else "A1"
             fail(check, f"{who} hears {message} while the link is {self.step.name.lower()}")
         if isinstance(message, Propose):

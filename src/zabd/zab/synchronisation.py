@@ -165,8 +165,8 @@ class LearnerSynchronisation:
     def _commit(self, zxid: Zxid) -> None:
         """The leader has delivered what it sent up to there (S5); we may have known that."""
         m = self._m
-        if not self._aligned or zxid > m.tail.last.zxid:
-            raise RemoteProtocolError(f"commit of {zxid!r} came before that was here")
+        if not self._aligned or self._invited or zxid > m.tail.last.zxid:
+            raise RemoteProtocolError(f"commit of {zxid!r} came out of its time")
         if zxid <= m.committed:
             return  # a new leader may know of less than we
         if not m.is_boundary(zxid):
