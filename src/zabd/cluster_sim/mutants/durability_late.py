@@ -498,7 +498,7 @@ DURABILITY_LATE: Final = (
         level="zab",
         found_by=frozenset({"D6"}),
         patches=_any_ack_counts,
-        without=frozenset({"Z15"}),
+        without=frozenset({"Z15", "D2"}),
     ),
     Mutant(
         name="synchronised-taken-for-delivered",

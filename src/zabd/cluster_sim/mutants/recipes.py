@@ -22,6 +22,7 @@ from zabd.model.ops import CreateMode, Delete, MultiOp, Op
 from zabd.model.results import MultiPart
 from zabd.model.results import Result as Answer
 from zabd.model.stat import Stat
+from zabd.wire.requests import encode_record
 
 
 def _token_is_sequence() -> list[Patch]:
@@ -116,6 +117,8 @@ def _sent_again() -> list[Patch]:
 
     def remember(self: Session) -> list[Any]:
         lost = forget(self)
+        for request in lost:
+            request.record = encode_record(request.op)
         self._requests.waiting.extendleft(reversed(lost))
         return []
 
@@ -261,7 +264,7 @@ RECIPES: Final = (
         "and the first one records its outcome over the new session",
         reference="the recipe's section on zombies",
         level="whole",
-        found_by=frozenset({"P2"}),
+        found_by=frozenset({"P1", "P2"}),
         patches=_unbound,
         without=frozenset({"P8"}),  # giving the lock back is a guard as well, and is left out too
         shape={**_KEYS, "kinds": ("session expiry", "cut")},
