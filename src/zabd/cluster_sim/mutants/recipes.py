@@ -264,9 +264,9 @@ RECIPES: Final = (
         "and the first one records its outcome over the new session",
         reference="the recipe's section on zombies",
         level="whole",
-        found_by=frozenset({"P1", "P2"}),
+        found_by=frozenset({"P2"}),
         patches=_unbound,
-        without=frozenset({"P8"}),  # giving the lock back is a guard as well, and is left out too
+        without=frozenset({"P1", "P8"}),  # giving the lock back is a guard as well, and is left out too
         shape={**_KEYS, "kinds": ("session expiry", "cut")},
     ),
     Mutant(
