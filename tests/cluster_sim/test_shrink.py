@@ -55,7 +55,7 @@ def test_a_run_becomes_small(plan: Plan, faults: int, requests: int) -> None:
 
 def test_a_run_that_no_list_repeats_is_shrunk_with_its_chance() -> None:
     """What is found fails when it is carried out again, as with lists."""
-    shrinker = Shrinker(Plan(39, "zab", "vote-of-a-new-epoch"), runs(60))
+    shrinker = Shrinker(Plan(45, "zab", "vote-of-a-new-epoch"), runs(60))
     assert shrinker.plan.decisions is None
     shrinker.shrink()
     assert shrinker.size.events < shrinker.begun_with.events

@@ -266,7 +266,7 @@ RECIPES: Final = (
         level="whole",
         found_by=frozenset({"P2"}),
         patches=_unbound,
-        without=frozenset({"P1", "P8"}),  # giving the lock back is a guard as well, and is left out too
+        without=frozenset({"P1", "P8"}),  # giving the lock back is a guard too, and is left out
         shape={**_KEYS, "kinds": ("session expiry", "cut")},
     ),
     Mutant(
