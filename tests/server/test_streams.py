@@ -5,17 +5,21 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from tests.server.helpers import Trail, config_of, members, run, until
+from tests.storage.members import History
+from tests.storage.members import Member as StorageMember
 
 from zabd.model.acl import OPEN_ACL_UNSAFE
 from zabd.model.errors import StorageError
 from zabd.model.ids import LinkId, MemberId
 from zabd.model.zxid import Zxid
+from zabd.replica import Replica
 from zabd.replica.rebuild import TreeBuilder, apply_batch
 from zabd.server.driver import Driver
 from zabd.server.loop import Loop
@@ -300,14 +304,23 @@ class StillLoop:
         """Nothing is called: the events stay where they are."""
 
 
+def driver_of(loop: StillLoop, storage: object) -> Driver:
+    """A driver whose events stay where they are."""
+    config = replace(config_of(1, members(2)), tick_ms=2_000)
+    return Driver(
+        cast("Loop", loop),
+        config,
+        cast("Storage", storage),
+        random.Random(1),
+        Trail(),
+        lambda _error: None,
+    )
+
+
 def test_the_replica_hears_of_a_streams_progress_now_and_then() -> None:
     """Twice a tick is enough to know that it goes on; a turn for every piece would be waste."""
     loop, link = StillLoop(), LinkId(7)
-    config = replace(config_of(1, members(2)), tick_ms=2_000)
-    storage = cast("Storage", SimpleNamespace())
-    driver = Driver(
-        cast("Loop", loop), config, storage, random.Random(1), Trail(), lambda _error: None
-    )
+    driver = driver_of(loop, SimpleNamespace())
     driver._start_stream(link, cast("RecordStream", SimpleNamespace(start=lambda: None)))
     for now_ms in range(0, 10_001, 10):
         loop.now_s = now_ms / 1_000
@@ -317,6 +330,81 @@ def test_the_replica_hears_of_a_streams_progress_now_and_then() -> None:
     assert [*driver._events] == 10 * [StreamProgressed(link)] + [StreamFailed(link)]
     assert not driver._streams
     assert not driver._progress_ms
+
+
+class Sending:
+    """A leader that sends its newest snapshot over a link, and goes on taking others."""
+
+    def __init__(self, *, writable: bool = True) -> None:
+        self.history = History()
+        self.member = StorageMember().founded()
+        self.driver = driver_of(StillLoop(), self.member.storage)
+        self.in_step: dict[LinkId, MemberId] = {}
+        self.driver._replica = cast(
+            "Replica", SimpleNamespace(peer=SimpleNamespace(learner_links=self.in_step))
+        )
+        link = SimpleNamespace(
+            id=LinkId(7),
+            send=lambda _frame: None,
+            flush=lambda: None,
+            when_writable=lambda call: call() if writable else None,
+        )
+        self.link = cast("PeerLink", link)
+        self.take_snapshots(1)
+        self.sent = self.history.end
+        report = partial(self.driver._stream_reported, self.link.id)
+        stream = SnapshotStream(self.member.storage, self.link, report)
+        self.driver._start_stream(self.link.id, stream)
+        self.member.run()
+
+    def take_snapshots(self, count: int) -> None:
+        for _ in range(count):
+            for _ in range(20):
+                self.member.append(self.history.next(), committed=self.history.end.zxid)
+            assert self.member.snapshot(self.history.batches) is None
+
+    def log_reaches_back(self) -> bool:
+        answers: list[list[Batch] | None] = []
+        self.member.storage.read_records(self.sent, 100, answers.append)
+        self.member.run()
+        return answers != [None]
+
+
+@pytest.mark.parametrize("how", ["it is in step", "its link is gone"])
+def test_the_log_behind_a_snapshot_stays_until_its_learner_needs_no_more_of_it(how: str) -> None:
+    """The last chunk is sent long before the learner has installed it and asks for the rest."""
+    sending = Sending()
+    assert sending.driver._events[-1] == SnapshotStreamed(sending.link.id, sending.sent)
+
+    sending.take_snapshots(5)
+    sending.driver._elapsed()
+    assert sending.log_reaches_back()
+
+    if how == "it is in step":
+        sending.in_step[sending.link.id] = MemberId(2)
+        sending.driver._elapsed()
+    else:
+        sending.driver.link_lost(sending.link)
+    sending.take_snapshots(1)
+    assert not sending.log_reaches_back()
+
+
+def test_a_learner_that_is_ahead_of_what_is_sent_to_it_loses_its_link() -> None:
+    """It says Aligned while its snapshot is under way: neither reader is left open for ever."""
+    sending = Sending(writable=False)
+    driver, link = sending.driver, sending.link
+    assert [*driver._streams] == [link.id]
+
+    report = partial(driver._stream_reported, link.id)
+    records = RecordStream(
+        sending.member.storage, link, sending.sent, sending.history.end.zxid, report
+    )
+    driver._start_stream(link.id, records)
+
+    assert [*driver._events] == 2 * [StreamFailed(link.id)]
+    assert not driver._streams
+    sending.take_snapshots(5)
+    assert not sending.log_reaches_back()
 
 
 def test_there_may_be_no_snapshot_yet(fresh: Callable[[], Path]) -> None:

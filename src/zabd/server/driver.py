@@ -123,6 +123,7 @@ class Driver:
         self._timer_ms = 0
         self._late_ms = _NEVER_MS  # past this, the timer is late
         self._streams: dict[LinkId, Stream] = {}
+        self._sent: dict[LinkId, SnapshotStream] = {}  # to learners that are not in step yet
         self._progress_ms: dict[LinkId, int] = {}  # of each stream and installation, as last told
         self._installations: dict[LinkId, Installation] = {}
         self._space_low = False
@@ -220,7 +221,20 @@ class Driver:
 
     def _elapsed(self) -> None:
         self._timer, self._late_ms = None, _NEVER_MS
+        if self._sent:
+            self._release_snapshots()
         self.happened(events.Elapsed())
+
+    def _release_snapshots(self) -> None:
+        """A learner that is in step needs no log from before; a leader looks twice a tick."""
+        in_step = self.replica.peer.learner_links
+        for link in [*self._sent]:
+            if link in in_step:
+                self._release_snapshot(link)
+
+    def _release_snapshot(self, link: LinkId) -> None:
+        if (sent := self._sent.pop(link, None)) is not None:
+            sent.release()
 
     # Failure.
 
@@ -305,6 +319,7 @@ class Driver:
             return
         if (stream := self._streams.pop(link.id, None)) is not None:
             stream.abandon()
+        self._release_snapshot(link.id)
         if (installation := self._installations.get(link.id)) is not None:
             installation.abandon()
         self.happened(events.Disconnected(link.id))
@@ -449,13 +464,22 @@ class Driver:
         self._start_stream(effect.link, stream)
 
     def _start_stream(self, link: LinkId, stream: Stream) -> None:
+        if (running := self._streams.get(link)) is not None:
+            # The learner claims to be where what is still being sent to it was to bring it. Both
+            # end, which costs it the link: of one that is forgotten nobody would close the reader.
+            running.abandon()
+            stream.abandon()
+            return
         self._streams[link] = stream
         self._progress_ms[link] = self.now_ms()
         stream.start()
 
     def _stream_reported(self, link: LinkId, event: replica_events.Event) -> None:
         if not self._progressed(link, event):
-            self._streams.pop(link, None)
+            stream = self._streams.pop(link, None)
+            if type(event) is events.SnapshotStreamed and isinstance(stream, SnapshotStream):
+                self._release_snapshot(link)
+                self._sent[link] = stream
             self.happened(event)
 
     def _progressed(self, link: LinkId, event: replica_events.Event) -> bool:

@@ -146,7 +146,11 @@ class RecordStream:
 
 
 class SnapshotStream:
-    """The newest verified snapshot to a learner, in chunks."""
+    """The newest verified snapshot to a learner, in chunks.
+
+    Once it has been sent it stays, and with it the log behind it, until `release`: the learner
+    needs that log when it has the snapshot, and would have to begin again without it.
+    """
 
     def __init__(self, storage: Storage, link: PeerLink, report: Report) -> None:
         self._reader = storage.snapshot_reader()
@@ -201,9 +205,14 @@ class SnapshotStream:
         if self._over:
             return
         self._over = True
+        if type(event) is not SnapshotStreamed:
+            self.release()
+        self._report(event)
+
+    def release(self) -> None:
+        """The learner has what it needs, or its link is gone; harmless when repeated."""
         if self._reader is not None:
             self._reader.close()
-        self._report(event)
 
 
 class Installation:
