@@ -77,10 +77,7 @@ class Storage:
         self._trace = trace
         self._home = Home(data, log, config, Identity(0, None), Epochs(0, 0))
         self._promised = Epochs(0, 0)
-        self._last_epochs = Epochs(0, 0)  # of those that were given to the disk
-        self._log = TxnLog(
-            log, config, self.counters, clock_ms, self._fail, self._note_log_end, trace
-        )
+        self._log = TxnLog(log, config, self.counters, clock_ms, self._fail, trace)
         self._verified: list[SnapshotInfo] = []  # oldest first
         self._pins: Counter[str] = Counter()
         self._writing = False
@@ -323,9 +320,7 @@ class Storage:
         *,
         repaired: bool,
     ) -> None:
-        # The log's end may be being noted just now, a little before it is called durable.
-        reached = max(self._log.durable, self._last_epochs.mark)
-        epochs = self._last_epochs = Epochs(accepted, current, reached)
+        epochs = Epochs(accepted, current, self._log.durable)
         owner = self._home.owner
         ops: list[DiskOp] = []
         if cluster_id not in {None, owner.cluster_id}:
@@ -347,23 +342,6 @@ class Storage:
             self._next_job(done)
 
         run(_do(self._data, ops), persisted)
-
-    def _note_log_end(self, end: LogPosition, done: Callable[[], None]) -> None:
-        """Note how far the log has come, in the epochs file (T5 of the log).
-
-        Beside the jobs, of which one may be waiting for the log: the lane keeps the order in which
-        epochs are given to the disk, and each of them has what the one before it had.
-        """
-        epochs = self._last_epochs = self._last_epochs._replace(mark=end)
-
-        def noted(result: StorageError | None) -> None:
-            if isinstance(result, StorageError):
-                self._fail(result)
-                return
-            self._adopt(replace(self._home, epochs=epochs))
-            done()
-
-        run(_do(self._data, small_file.replace(EPOCHS, encode_epochs(epochs))), noted)
 
     # --- snapshots ------------------------------------------------------------------------------
 
@@ -460,7 +438,7 @@ class Storage:
             # The log does not reach back to any older one: no start and no learner can use it.
             self._verified = [info]
             self._log.replace([result.segment], info.position, info.position.zxid)
-            self._go_on_with(replace(self._home, epochs=result.epochs))
+            self._adopt(replace(self._home, epochs=result.epochs))
             self._release_log(lambda: done(None))
 
         def begin() -> None:
@@ -574,7 +552,7 @@ class Storage:
             return
         before = [old for old in self._log.segments if old.number < result.segment.number]
         self._log.replace([*before, result.segment], result.epochs.mark, self._log.committed)
-        self._go_on_with(replace(self._home, epochs=result.epochs))
+        self._adopt(replace(self._home, epochs=result.epochs))
         self._release_log(done)
 
     def _release_log(self, done: Callable[[], None]) -> None:
@@ -583,16 +561,11 @@ class Storage:
         self._next_job(done)
 
     def _go_on_from(self, restored: Restored) -> None:
-        self._go_on_with(restored.home)
+        self._adopt(restored.home)
         self._promised = restored.home.epochs
         self._damaged = restored.recovered.damaged is not None
         self._log.replace(restored.segments, restored.end, restored.committed)
         self._verified = [restored.snapshot] if restored.snapshot else []
-
-    def _go_on_with(self, home: Home) -> None:
-        """Nothing is being written, and this is what the disk says."""
-        self._last_epochs = home.epochs
-        self._adopt(home)
 
     def _adopt(self, home: Home) -> None:
         self._home = home

@@ -7,8 +7,6 @@ Invariants
     T3  A segment holds records only once its header and its name are durable and the segment
         before it is sealed (S2).
     T4  Readers see durable records only, each checked before it is handed out (M72).
-    T5  Before the first group of a segment is acknowledged, the epochs file names its end. So a
-        start finds out if the last segment is lost, which may be all of the log (F7).
 """
 
 from bisect import bisect_right
@@ -66,7 +64,6 @@ class TxnLog:
     """The end of the log for writers, all of it for readers.
 
     `failed` is called with the first error of a write or sync; nothing is acknowledged after it.
-    `note_end` makes durable, outside of the log, that it has come to this point.
     """
 
     def __init__(
@@ -76,7 +73,6 @@ class TxnLog:
         counters: StorageCounters,
         clock_ms: Callable[[], int],
         failed: Callable[[StorageError], None],
-        note_end: Callable[[LogPosition, Done], None],
         trace: Trace,
     ) -> None:
         self._disk = disk
@@ -84,7 +80,6 @@ class TxnLog:
         self._counters = counters
         self._clock_ms = clock_ms
         self._failed = failed
-        self._note_end = note_end
         self._trace = trace
         self.owner = Identity(0, None)
         self.epochs = Epochs(0, 0)
@@ -234,14 +229,6 @@ class TxnLog:
             self._failed(DiskError(outcome.error))
             return
         self._note_space(outcome)
-        if self.segments[-1].end_offset == SEGMENT_HEADER_BYTES:
-            self._note_end(self._in_flight[-1][0], self._group_done)  # T5
-        else:
-            self._group_done()
-
-    def _group_done(self) -> None:
-        if self._stopped:
-            return
         group, self._in_flight = self._in_flight, []
         self.unwritten_bytes -= self._in_flight_bytes
         self._advance(group)
