@@ -1,7 +1,5 @@
 """The front door on a disk in memory: append, read, truncate, epochs, snapshots, restart."""
 
-import errno
-
 import pytest
 from tests.storage.crash_disk import CrashDisk
 from tests.storage.members import (
@@ -16,7 +14,7 @@ from tests.storage.members import (
 
 from zabd.model import LocalProtocolError, StorageError, Zxid
 from zabd.storage import StorageConfig
-from zabd.storage.disk import Lane, Read, Sync, WriteAt
+from zabd.storage.disk import Lane, Sync, WriteAt
 from zabd.zab.log import GENESIS, LogPosition
 
 
@@ -321,77 +319,6 @@ def test_the_newest_snapshots_and_their_log_stay_and_the_rest_goes() -> None:
     assert member.find(kept[0]) == history.batches[19].position
     again = Member(member.disk.copy())
     assert zxids(again.recover(), again.tree) == last_of(history.batches)
-
-
-def lives(count: int) -> tuple[Member, History]:
-    """A member that has been started so often, with twenty records and a snapshot in each life."""
-    history, member = History(), Member().founded()
-    for life in range(count):
-        if life:
-            member.close()
-            member = Member(member.disk)
-            member.recover()
-        for _ in range(20):
-            member.append(history.next(), committed=history.end.zxid)
-        assert member.snapshot(history.batches) is None
-    return member, history
-
-
-def names_in(member: Member, prefix: str) -> list[str]:
-    """The files whose names begin so, oldest first."""
-    return sorted(name for name in member.disk.files if name.startswith(prefix))
-
-
-def test_a_member_that_restarts_often_deletes_what_is_old_too() -> None:
-    """D1: the snapshots of earlier lives are read back, and count once they have been."""
-    member, history = lives(6)
-
-    kept = [history.batches[at].last for at in (79, 99, 119)]
-    assert names_in(member, "snapshot.") == [f"snapshot.{int(zxid):016x}" for zxid in kept]
-    assert "log.00000001" not in member.disk.files
-    again = Member(member.disk.copy())
-    assert zxids(again.recover(), again.tree) == last_of(history.batches)
-
-
-def test_what_is_found_damaged_when_it_is_read_back_is_set_aside_and_does_not_count() -> None:
-    """M66, S15: nothing is deleted for the sake of a file that rotted in an earlier life."""
-    member, history = lives(3)
-    rotten = names_in(member, "snapshot.")[1]
-    member.disk.files[rotten].data[95] ^= 1
-    member.close()
-    member = Member(member.disk)
-    member.recover()
-
-    member.append(history.next(), committed=history.end.zxid)
-    assert member.snapshot(history.batches) is None
-
-    kept = [history.batches[at].last for at in (19, 59, 60)]
-    assert rotten not in member.disk.files
-    assert f"{rotten}.damaged" in member.disk.files
-    assert [f"snapshot.{int(zxid):016x}" for zxid in kept] == [
-        name for name in names_in(member, "snapshot.") if not name.endswith(".damaged")
-    ]
-    assert member.find(kept[0]) == history.batches[19].position
-
-
-def test_f34_what_may_not_be_read_back_now_neither_counts_nor_is_set_aside() -> None:
-    """The next snapshot tries again."""
-    member, history = lives(3)
-    old = names_in(member, "snapshot.")
-    member.close()
-    member = Member(member.disk)
-    member.recover()
-    member.disk.fault = lambda op: errno.EMFILE if isinstance(op, Read) and op.file in old else 0
-
-    member.append(history.next(), committed=history.end.zxid)
-    assert member.snapshot(history.batches) is None
-
-    assert names_in(member, "snapshot.")[:3] == old
-    assert not member.failures
-    member.disk.fault = lambda _op: 0
-    member.append(history.next(), committed=history.end.zxid)
-    assert member.snapshot(history.batches) is None
-    assert names_in(member, "snapshot.")[0] == old[2]
 
 
 def test_a_snapshot_that_is_being_read_is_not_deleted() -> None:

@@ -2,8 +2,7 @@
 
 Invariants
     D1  The newest `kept` verified snapshots stay, and whatever lies between them (S14). A snapshot
-        that this incarnation of the member has not verified itself does not count (M66); those of
-        earlier ones are read back for that, or members that restart often would delete nothing.
+        that this member has not verified itself does not count (M66).
     D2  Every segment with a record after the oldest snapshot that is left stays; with fewer than
         `kept` verified ones, every segment does.
     D3  Names go one at a time, each durably before the next, so that at every crash point the log
@@ -17,19 +16,6 @@ from zabd.storage.disk import Disk, SyncDir, Unlink
 from zabd.storage.procedures import Procedure
 from zabd.storage.segment import Segment
 from zabd.storage.snapshots import SnapshotInfo, snapshot_file, snapshot_zxid
-
-
-def unverified_snapshots(
-    names: Sequence[str], verified: Collection[SnapshotInfo], base: int
-) -> list[str]:
-    """The snapshots between the log's `base` and the newest verified one, oldest first (D1)."""
-    known = {info.position.zxid for info in verified}
-    present = sorted(zxid for name in names if (zxid := snapshot_zxid(name)) is not None)
-    return [
-        snapshot_file(zxid)
-        for zxid in present
-        if zxid not in known and base <= zxid < max(known, default=0)
-    ]
 
 
 def doomed_snapshots(

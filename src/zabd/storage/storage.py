@@ -33,21 +33,14 @@ from zabd.storage.log_changes import Changed, Home, restart, truncate
 from zabd.storage.procedures import Pace, Procedure, at_once, list_names, run
 from zabd.storage.record import CLUSTER_ID_BYTES_MAX
 from zabd.storage.recovery import Recovered, RecoverySink, Restored, recover, write_mark
-from zabd.storage.retention import (
-    delete,
-    doomed_segments,
-    doomed_snapshots,
-    unverified_snapshots,
-)
+from zabd.storage.retention import delete, doomed_segments, doomed_snapshots
 from zabd.storage.salvage import set_aside
 from zabd.storage.snapshot_files import Finished, SnapshotReader, SnapshotWriter
-from zabd.storage.snapshots import INCOMING, SnapshotInfo, snapshot_file, snapshot_zxid, verify
+from zabd.storage.snapshots import INCOMING, SnapshotInfo, snapshot_file, snapshot_zxid
 from zabd.storage.txn_log import TxnLog
 from zabd.zab.log import Batch, LogPosition
 
 _Job: TypeAlias = Callable[[], None]
-_Damaged: TypeAlias = list[tuple[str, DamagedError]]
-"""Files, and what is wrong with each."""
 
 
 class Storage:
@@ -81,7 +74,6 @@ class Storage:
         self._verified: list[SnapshotInfo] = []  # oldest first
         self._pins: Counter[str] = Counter()
         self._writing = False
-        self._reading_back = False
         self._installer: SnapshotWriter | None = None
         self._jobs: deque[_Job] = deque()
         self._busy = False
@@ -356,8 +348,7 @@ class Storage:
             raise LocalProtocolError("another snapshot is being written")
         self._writing = True
         temporary = snapshot_file(position.zxid) + small_file.TEMPORARY
-        publish = partial(self._publish, pace)
-        return self._writer(temporary, position, publish, self._written, pace)
+        return self._writer(temporary, position, self._publish, self._written, pace)
 
     def snapshot_installer(self, position: LogPosition, pace: Pace = at_once) -> SnapshotWriter:
         """A writer for the snapshot that a leader sends: once finished, the log begins behind it.
@@ -411,7 +402,7 @@ class Storage:
             self.counters.snapshot_failures += 1
             self._trace("snapshot_failed", {"what": str(error)})
 
-    def _publish(self, pace: Pace, info: SnapshotInfo, done: Finished) -> None:
+    def _publish(self, info: SnapshotInfo, done: Finished) -> None:
         """Give a verified snapshot its name, once the log holds all that it contains (S7)."""
 
         def named(result: StorageError | None) -> None:
@@ -421,7 +412,7 @@ class Storage:
             self._verified = [*(old for old in self._verified if old.file != info.file), info]
             self._verified.sort()
             self._next_job(lambda: done(None))
-            self._read_back(pace)
+            self._enqueue(self._delete_old)
 
         temporary = info.file + small_file.TEMPORARY
         ops: list[DiskOp] = [Rename(temporary, info.file), SyncDir()]
@@ -447,66 +438,24 @@ class Storage:
         self._enqueue(lambda: self._log.pause(begin))
 
     def _lose(self, info: SnapshotInfo, error: DamagedError) -> None:
-        """A snapshot is not as it was written any more."""
-        if info in self._verified:
-            self._verified.remove(info)
-            self._set_aside(info.file, error)
-
-    def _set_aside(self, file: str, error: DamagedError) -> None:
-        """Out of the way with a damaged snapshot (S15)."""
+        """A snapshot is not as it was written any more: out of the way with it (S15)."""
 
         def gone(result: StorageError | None) -> None:
             if isinstance(result, StorageError):
                 self._fail(result)
                 return
             if not self._verified and not self._closed:
-                self._trace("no_snapshot_left", {"level": "error"})
+                self._trace("no_snapshot_left", {"level": "error", "zxid": info.position.zxid})
                 self.on_snapshot_wanted()
             self._next_job(lambda: None)
 
-        self._trace("snapshot_damaged", {"level": "warning", "file": file, "what": str(error)})
-        self._enqueue(partial(run, set_aside(self._data, [file]), gone, Lane.BULK))
+        if info in self._verified:
+            told = {"level": "warning", "file": info.file, "what": str(error)}
+            self._trace("snapshot_damaged", told)
+            self._verified.remove(info)
+            self._enqueue(partial(run, set_aside(self._data, [info.file]), gone, Lane.BULK))
 
     # --- retention ------------------------------------------------------------------------------
-
-    def _read_back(self, pace: Pace) -> None:
-        """Verify as many snapshots of earlier incarnations as retention counts, then delete (D1).
-
-        No job, since it may take long: epochs and truncations need not wait for it.
-        """
-
-        def read(result: tuple[list[SnapshotInfo], _Damaged] | StorageError) -> None:
-            self._reading_back = False
-            if self._failed or self._closed:
-                return
-            if isinstance(result, StorageError):  # it says nothing about them: next time
-                self._trace("snapshots_not_read_back", {"what": str(result)})
-                return
-            found, damaged = result
-            # A leader's snapshot may have been installed meanwhile, to which these are too old.
-            found = [info for info in found if info.position.zxid >= self._log.base]
-            self._verified = sorted({*self._verified, *found})
-            for file, error in damaged:
-                self._set_aside(file, error)
-            self._enqueue(self._delete_old)
-
-        if not self._reading_back:
-            self._reading_back = True
-            run(self._verify_older(), read, Lane.BULK, pace)
-
-    def _verify_older(self) -> Procedure[tuple[list[SnapshotInfo], _Damaged]]:
-        """The newest of what this incarnation has not verified yet; and what was found damaged."""
-        found: list[SnapshotInfo] = []
-        damaged: _Damaged = []
-        names = yield from list_names(self._data)
-        files = unverified_snapshots(names, self._verified, self._log.base)
-        while files and len(self._verified) + len(found) < self._config.snapshots_kept:
-            file = files.pop()
-            try:
-                found.append((yield from verify(self._data, file)))
-            except DamagedError as error:
-                damaged.append((file, error))
-        return found, damaged
 
     def _delete_old(self) -> None:
         def deleted(result: StorageError | None) -> None:

@@ -296,11 +296,6 @@ class TxnLog:
             self._next_number = segments[-1].number + 1
 
     @property
-    def base(self) -> Zxid:
-        """Where the oldest record begins: after this."""
-        return self.segments[0].base.zxid if self.segments else self.end.zxid
-
-    @property
     def settled(self) -> list[Segment]:
         """The segments, without the last one while a write is in flight.
 
