@@ -5,6 +5,7 @@
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -17,6 +18,10 @@ from zabd.storage.record import MARK_BYTES, SEGMENT_HEADER_BYTES
 from zabd.zab.log import HEADER_SIZE
 
 Damage = Callable[[dict[str, Inode]], None]
+
+LARGE = replace(SMALL, segment_bytes=64 << 10)
+BLOCK_BYTES = 4096
+"""What a device loses at once."""
 
 
 @pytest.fixture
@@ -125,6 +130,43 @@ def test_f2_a_zeroed_block_in_the_middle_is_refused(
             data[start : start + block_bytes] = bytes(block_bytes)
             damage(damaged, file, bytes(data))
             refuses(damaged, "log")
+
+
+def test_f2_a_block_is_lost_unseen_only_if_no_write_began_behind_it() -> None:
+    """ADR 5's bound: all groups that end in the block where the last one begins, or later.
+
+    Only a later mark says what was durable, and the epochs file, at every orderly stop.
+    """
+    history, member = History(), Member(config=LARGE).founded()
+    places: list[tuple[int, int]] = []
+    seen = {"cost several groups": 0, "last write in two blocks": 0}
+    for count in range(1, 80):
+        start = member.storage._log.segments[-1].end_offset if count > 1 else SEGMENT_HEADER_BYTES
+        member.append(history.next())
+        places.append((start, member.storage._log.segments[-1].end_offset))
+        if count < 2:
+            continue
+        [file] = segments(member.disk)
+        begins, ends = start // BLOCK_BYTES, (places[-1][1] - 1) // BLOCK_BYTES
+        for block in range(1, begins):
+            refuses(without_block(member.disk, file, block), "log")
+        for block in range(max(begins, 1), ends + 1):
+            left = sum(end <= block * BLOCK_BYTES for _, end in places)
+            starts(without_block(member.disk, file, block), last_of(history.batches[:left]))
+            seen["cost several groups"] += count - left > 1
+            seen["last write in two blocks"] += begins < ends
+    assert all(seen.values())
+    member.close()
+    refuses(without_block(member.disk, file, ends), "the epochs file names zxid")
+
+
+def without_block(disk: CrashDisk, file: str, block: int) -> CrashDisk:
+    """The disk, with one block of a file lost."""
+    damaged = disk.copy()
+    data = bytearray(damaged.files[file].data)
+    data[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = bytes(BLOCK_BYTES)
+    damage(damaged, file, bytes(data))
+    return damaged
 
 
 def test_f2_a_misdirected_write_is_refused(history: History, disk: CrashDisk) -> None:
